@@ -19,10 +19,14 @@ from remuda._relay.records import MAX_BYTES, dump_record
 from remuda._relay.sender import RelayHandler
 
 
-def test_a_flood_of_records_blocks_no_env_and_losses_are_counted(log_records: list[Any], tmp_path: Path) -> None:
-    """The env finishes its step before the pool reads a single record."""
+def test_a_flood_of_records_blocks_no_env_and_losses_are_counted(
+    log_records: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler holds up the first record until the env has finished its step."""
     total = 30_000
-    gate = Gate(tmp_path)
+    gate, has_finished, handler = Gate(tmp_path), threading.Event(), logging.Handler()
+    monkeypatch.setattr(handler, "emit", lambda _: has_finished.wait())
+    monkeypatch.setattr(logging.getLogger("test.env"), "handlers", [handler])
 
     def step(*_: Any) -> None:
         for i in range(total):
@@ -32,8 +36,9 @@ def test_a_flood_of_records_blocks_no_env_and_losses_are_counted(log_records: li
     with Pool(hooked(1, (0,), step=step)) as pool:
         pool.reset()
         pool.send([0])
-        gate.let_pass()
-        assert not log_records
+        gate.await_arrival()
+        has_finished.set()
+        gate.open()
         assert pool.recv().rewards.tolist() == [0.0]
         pool.call("pid")
         pool.apply(log("after the flood"))

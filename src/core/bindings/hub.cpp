@@ -116,6 +116,7 @@ void bind_workers(nb::module_& m) {
   nb::class_<Watch>(m, "Watch")
       .def("wait", &Watch::wait, nb::call_guard<nb::gil_scoped_release>())
       .def("wake", &Watch::wake)
+      .def("remind", [](Watch& watch, std::int64_t ns) { watch.remind(Nanoseconds(ns)); }, "ns"_a)
       .def("close", &Watch::close);
   nb::class_<Workers>(m, "Workers")
       .def_prop_ro("supervision", &Workers::watch)
@@ -124,8 +125,6 @@ void bind_workers(nb::module_& m) {
       .def("watch", &Workers::watch_process, "worker"_a, "pidfd"_a, "socket"_a = -1)
       .def("relay", &Workers::relay, "fd"_a)
       .def("records_sent", &Workers::records_sent)
-      .def_prop_ro("has_unread_records", &Workers::has_unread_records)
-      .def("note_records_read", &Workers::note_records_read, "sent"_a)
       .def("forgive", &Workers::forgive, "worker"_a)
       .def("set_deadlines", &Workers::set_deadlines, "reset_ns"_a, "step_ns"_a, "message_ns"_a, "build_ns"_a,
            "close_ns"_a)
@@ -202,9 +201,9 @@ void bind_hub(nb::module_& m) {
            "addressees"_a.none() = nb::none(), "addressee"_a.none() = nb::none())
       .def("instruct", from_within<&Hub::post_message>, "op"_a, "worker"_a, "env"_a, "parts"_a.none(),
            "addressees"_a.none() = nb::none(), "addressee"_a.none() = nb::none())
-      .def("take_events", handling<&Hub::take_events>,
-           nb::sig("def take_events(self) -> list[Message | LateWorker | DeadWorker]"))
       .def("decide", handling<&Hub::decide>, "function"_a)
+      .def("told", handling<&Hub::told>, "records"_a)
+      .def_prop_ro("awaits_telling", &Hub::awaits_telling)
       .def("in_turn", in_series<&Hub::in_turn>, "function"_a, "part"_a.none())
       .def(
           "put_off", [](Hub& hub, nb::object close, bool waits) { return hub.lock().put_off(std::move(close), waits); },

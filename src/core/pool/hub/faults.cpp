@@ -37,14 +37,30 @@ nb::object Hub::dead_worker(std::uint32_t worker) {
 nb::object Hub::decide(nb::handle function) {
   struct AtEnd {
     ~AtEnd() {
-      if (hub.sleeps_for_ != 0) hub.bell_.wake(hub.sleeps_for_);
+      hub.wake_callers();
       hub.workers_.watch()->check_at(hub.workers_.next_check(Clock::now()));
     }
     Hub& hub;
   };
   const AtEnd at_end{*this};
-  ++handlings_;
-  return function();
+  lock_.become_supervisor();
+  ++decisions_;
+  is_untold_ = true;
+  return function(take_events());
+}
+
+void Hub::told(std::uint32_t records) {
+  records_told_ = records;
+  is_untold_ = inbox_.any_messages();
+  awaits_telling_ = false;
+  wake_callers();
+}
+
+// Returns whether all faults so far were decided on and logged, and this number of log records of workers, too. A log handler that calls the
+// pool in the supervisor's thread must not wait for that.
+bool Hub::is_told(std::uint32_t records) const {
+  if (!is_untold_ && static_cast<std::int32_t>(records_told_ - records) >= 0) return true;
+  return lock_.is_supervisor(PyThread_get_thread_ident());
 }
 
 // -- deaths ------------------------------------------------------------------------------------------------

@@ -86,13 +86,17 @@ class Hub {
   // Calls a Python function that calls the hub. Calls for other parts enter only while the function sleeps. nullopt, or
   // a part that exists no longer: no other thread may be in a call.
   nb::object in_turn(nb::handle function, HubLock::PartNumber) { return function(); }
-  // For the supervisor. `take_events` accepts results, checks for dead and late workers, and returns and removes the
-  // events on which the supervisor must decide: each is a `Message`, a `LateWorker` or a `DeadWorker`. The slots of a dead
-  // worker are orphaned then; a slot that failed, or with an incomplete result because a renewal is due, is orphaned
-  // already (slots.hpp). A late worker is reported once. A dead worker is reported again if it is sent another command.
-  // `decide` calls a Python function that decides on them, and then wakes the callers.
-  nb::list take_events();
+  // For the supervisor. `decide` accepts results, checks for dead and late workers, and calls a Python function with the
+  // list of events on which the supervisor must decide: each is a `Message`, a `LateWorker` or a `DeadWorker`. The slots
+  // of a dead worker are orphaned then; a slot that failed, or with an incomplete result because a renewal is due, is
+  // orphaned already (slots.hpp). A late worker is reported once. A dead worker is reported again if it is sent another
+  // command. Then callers wake up. Returns what the function returns.
+  //
+  // `told` must follow, once the supervisor has logged its decisions, and this number of log records of workers. Until
+  // then no wait for results or answers ends, because log records come before the results that they belong to.
   nb::object decide(nb::handle function);
+  void told(std::uint32_t records);
+  bool awaits_telling() const { return awaits_telling_; }
 
   // -- rollouts --------------------------------------------------------------------------------------
 
@@ -218,14 +222,22 @@ class Hub {
   void end_rollout_of(std::uint32_t number);
   void forget_rollout(std::uint32_t number);
 
+  nb::list take_events();
   nb::object dead_worker(std::uint32_t worker);
   void find_late(Clock::time_point now);
+  bool is_told(std::uint32_t records) const;
+  void wake_callers() {
+    if (sleeps_for_ != 0) bell_.wake(sleeps_for_);
+  }
 
   HubLock lock_;
   // The number of results for which a thread sleeps on the bell, and the number of other threads that wait until it has
   // woken up. Both are 0 if there are none.
   std::uint32_t sleeps_for_ = 0, followers_ = 0;
-  std::uint64_t handlings_ = 0;  // the number of calls of `decide`
+  std::uint64_t decisions_ = 0;       // the number of calls of `decide`
+  bool is_untold_ = false;            // whether `told` has not followed the last failure or decision yet
+  bool awaits_telling_ = false;       // whether a wait would be over if `told` were called
+  std::uint32_t records_told_ = 0;    // see `told`
   std::shared_ptr<Arena> arena_;
   const Plan plan_;
   std::shared_ptr<Lendings> lendings_;

@@ -36,7 +36,7 @@ constexpr Nanoseconds kBetweenSignals = std::chrono::milliseconds(10);  // betwe
 void HubLock::enter(Kind kind, PartNumber part) {
   const unsigned long thread = PyThread_get_thread_ident();
   if (turn() != thread)
-    begin_call(thread, part, kind == Kind::kHandling);
+    begin_call(thread, part, kind == Kind::kHandling || is_supervisor(thread));
   else if (inside_.is_inside || (inside_.is_handling && kind != Kind::kWithin))
     refuse_interruption();
   else if (part)
@@ -70,16 +70,16 @@ std::unique_lock<std::mutex> HubLock::lock_unless_alone([[maybe_unused]] std::si
 }
 
 // Begins an outermost call of this thread: waits until the thread gets the turn.
-void HubLock::begin_call(unsigned long thread, PartNumber part, bool is_handling) {
+void HubLock::begin_call(unsigned long thread, PartNumber part, bool is_supervisors) {
   bool is_waiting = false, is_refused = false;
   {
     const auto lock = lock_unless_alone(0);
     if (!calls_.empty()) {
       is_waiting = is_in_call(thread);  // this thread waits for its turn, and a signal handler calls the pool
-      is_refused = !is_handling && any_call_besides(thread, part);
+      is_refused = !is_supervisors && any_call_besides(thread, part);
     }
     if (!is_waiting && !is_refused) {
-      calls_.push_back({thread, part, is_handling});
+      calls_.push_back({thread, part, is_supervisors});
       if (turn() == 0) return give_turn(thread);
     }
   }
@@ -117,14 +117,17 @@ bool HubLock::is_in_call(unsigned long thread) const {
 // Returns whether other threads make calls that a call for `part` must not run beside.
 bool HubLock::any_call_besides(unsigned long thread, PartNumber part) const {
   return std::any_of(calls_.begin(), calls_.end(),
-                     [=](const Call& c) { return c.thread != thread && !c.is_handling && (!part || !c.part || c.part == part); });
+                     [=](const Call& c) {
+                       return c.thread != thread && !c.is_supervisors && (!part || !c.part || c.part == part);
+                     });
 }
 
 void HubLock::Guard::end() {
   is_over_ = true;
   const Ending ending = lock_.leave(kind_);
   if (ending.close.is_valid()) lock_.run(ending.close);
-  if (ending.is_closing && kind_ != Kind::kHandling) raise("ClosedError", "the pool was closed in the course of this call");
+  if (ending.is_closing && kind_ != Kind::kHandling)
+    raise("ClosedError", "the pool is closed, by a handler or a finalizer in the course of this call; make a new one");
 }
 
 // If the call has thrown, its caller receives that error. If the deferred close throws, too, its error is only
@@ -200,7 +203,7 @@ bool HubLock::put_off(nb::object close, bool waits) {
   {
     const std::lock_guard lock(mutex_);
     const bool has_turn = turn() == thread;
-    const bool is_free = std::all_of(calls_.begin(), calls_.end(), [](const Call& c) { return c.is_handling; });
+    const bool is_free = std::all_of(calls_.begin(), calls_.end(), [](const Call& c) { return c.is_supervisors; });
     if (has_turn ? !is_taken() && !any_call_besides(thread) : is_free) return false;
     if (!close_.is_valid()) close_ = std::move(close);
     is_closing_.store(true, std::memory_order_relaxed);

@@ -90,6 +90,11 @@ class HubLock {
     const Inside inside_;
   };
 
+  // Makes this thread the supervisor's. Its calls are not refused while other threads are in calls, because a log handler
+  // that it runs may call the pool.
+  void become_supervisor() { supervisor_.store(PyThread_get_thread_ident(), std::memory_order_relaxed); }
+  bool is_supervisor(unsigned long thread) const { return supervisor_.load(std::memory_order_relaxed) == thread; }
+
   // Throws StateError if another thread is in a call for `part`, or in one for the whole pool. Without `part`: if
   // another thread is in any call.
   void require_no_other_thread(PartNumber part = {});
@@ -108,7 +113,7 @@ class HubLock {
   struct Call {
     unsigned long thread;
     PartNumber part;
-    bool is_handling;
+    bool is_supervisors;  // whether it decides on faults, or is made by a log handler in the supervisor's thread
   };
   struct Ending {
     bool is_closing = false;  // whether the call must raise ClosedError
@@ -124,7 +129,7 @@ class HubLock {
   void enter(Kind kind, PartNumber part);
   Ending leave(Kind kind);
   void run(const nb::object& close);
-  void begin_call(unsigned long thread, PartNumber part, bool is_handling);
+  void begin_call(unsigned long thread, PartNumber part, bool is_supervisors);
   void remove_call(unsigned long thread);
   bool is_in_call(unsigned long thread) const;
   bool any_call_besides(unsigned long thread, PartNumber part = {}) const;
@@ -141,6 +146,7 @@ class HubLock {
   std::condition_variable changed_;
   std::uint32_t waiters_ = 0;           // the threads that wait for `changed_`
   std::atomic<unsigned long> turn_{0};  // the thread that has the turn; 0 if none has
+  std::atomic<unsigned long> supervisor_{0};
   std::vector<Call> calls_;             // the outermost call of each thread
   std::uint64_t news_ = 0;              // the number of calls of `announce`
   nb::object close_;                    // The deferred close; null if there is none.

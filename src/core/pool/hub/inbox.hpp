@@ -48,6 +48,7 @@ class Inbox {
   void add_dead(std::uint32_t worker) {
     if (std::find(dead_.begin(), dead_.end(), worker) == dead_.end()) dead_.push_back(worker);
   }
+  bool any_messages() const { return !messages_.empty(); }
   std::vector<Message> take_messages() { return std::exchange(messages_, {}); }
   std::vector<LateWorker> take_late() { return std::exchange(late_, {}); }
   std::vector<std::uint32_t> take_dead() { return std::exchange(dead_, {}); }

@@ -30,14 +30,24 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
   if (callbacks_.await_results.is_valid() && timeout_ns == 0) await_machines(Nanoseconds(0), false, start);
   const Part* part = number ? &slots_.parts().at(*number) : nullptr;
   const auto deadline = start + Nanoseconds(timeout_ns);
-  const std::uint64_t handlings = handlings_;
+  const std::uint64_t decisions = decisions_;
+  std::optional<std::uint32_t> records;  // those that workers had sent when the wait was over
   for (auto now = start;;) {  // the clock is read once per turn of the loop
     const std::uint32_t heard = bell_.count();
     workers_.mail().write_on();
     drain();
-    if (part != nullptr && part->done() >= wanted) return true;
+    const bool is_done = part != nullptr && part->done() >= wanted;
+    const bool is_over = is_done || (part == nullptr ? decisions_ != decisions : slots_.guards()->is_urgent());
+    if (is_over && callbacks_.pump.is_valid() && workers_.take_published()) {  // commands of the supervisor
+      callbacks_.pump();
+      continue;
+    }
+    if (is_over) {
+      if (!records) records = workers_.records_sent();
+      if (is_told(*records)) return is_done;
+      if (!std::exchange(awaits_telling_, true)) workers_.watch()->wake();
+    }
     if (lock_.is_closing()) return false;
-    if (part == nullptr ? handlings_ != handlings : slots_.guards()->is_urgent()) return false;
     // A log handler or signal handler has taken results.
     if (part != nullptr && part->pending() < wanted) return false;
     if (timeout_ns >= 0 && now >= deadline) return false;
@@ -46,7 +56,7 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
     // A result may bring the answer to a message, free a turn for a waiting worker, or free a spare for a waiting slot.
     // If the caller waits for one of these, it wakes up for each result; otherwise only for enough results. It also
     // wakes up for each result if other threads wait: only one thread sleeps on the bell, and it wakes the others.
-    const bool each = part == nullptr || inbox_.awaits_answers() || workers_.any_waits_for_turn() ||
+    const bool each = part == nullptr || is_over || inbox_.awaits_answers() || workers_.any_waits_for_turn() ||
                       slots_.seating().anyone_asks() || sleeps_for_ != 0 || followers_ != 0;
     const std::uint32_t needed = each ? 1 : std::min(wanted - part->done(), std::max(part->in_flight(), 1U));
     const auto before = now;
@@ -135,18 +145,18 @@ bool Hub::accept(std::uint32_t worker, const Result& result) {
   if (arrival != Mail::Arrival::kWhole) return arrival != Mail::Arrival::kPartial;
   workers_.note_result(worker, result);
   if (tracing_.is_on()) tracing_.note_result(worker, result);
+  const bool needs_decision = result.flags & (kIsFailure | kRenewalDue);
+  if (needs_decision) is_untold_ = true;
   if (result.flags & kIsMessage) {
     const auto env = result.env == kWholeWorker ? std::nullopt : std::optional(result.env);
     inbox_.add({worker, env, result.sequence, result.flags, std::move(parts)});
     workers_.watch()->wake();
     return true;
   }
-  const bool is_told = result.flags & (kIsFailure | kRenewalDue);
-  nb::object told = is_told ? parts : nb::object();
+  nb::object message = needs_decision ? parts : nb::object();
   const std::uint32_t first = slots_.accept(result, std::move(parts));
-  if (!is_told) return true;
-  Message message{worker, first, result.sequence, result.flags, std::move(told)};
-  inbox_.add(std::move(message));
+  if (!needs_decision) return true;
+  inbox_.add({worker, first, result.sequence, result.flags, std::move(message)});
   workers_.watch()->wake();
   return true;
 }

@@ -16,7 +16,7 @@ namespace remuda {
 bool Watch::wait() {
   std::vector<pollfd> fds;
   const auto now = Clock::now();
-  planned_ = kForever;
+  planned_ = std::exchange(reminder_, kForever);
   {
     const std::lock_guard lock(mutex_);
     for (int fd : pidfds_) fds.push_back({fd, POLLIN, 0});  // poll ignores the negative descriptors

@@ -35,6 +35,9 @@ class Watch {
     check_at_ = time;
   }
 
+  // Makes the next sleep end within this time.
+  void remind(Nanoseconds time) { reminder_ = time; }
+
   // Sleeps until there is something to do. Returns false once `close` was called. Only the supervisor calls it, without
   // the GIL.
   bool wait();
@@ -62,7 +65,7 @@ class Watch {
   int relay_ = -1;
   Clock::time_point check_at_{};
   std::atomic<bool> is_closed_{false};
-  Nanoseconds planned_ = kForever;
+  Nanoseconds planned_ = kForever, reminder_ = kForever;  // only the supervisor uses these
 };
 
 }  // namespace remuda

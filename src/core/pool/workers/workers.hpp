@@ -72,12 +72,8 @@ class Workers {
     if (port.outstanding == 0) finish_turn(worker);
     if (result.flags & kIsMessage) std::erase(port.messages, result.sequence);
   }
-  // `records_sent`: the number of log records and warnings that the workers have sent so far. `has_unread_records`:
-  // whether the caller has not handled all of them. It must handle them before the results of the commands that logged
-  // them.
+  // Returns the number of log records and warnings that the workers have sent so far.
   std::uint32_t records_sent() const { return records_.sent.load(std::memory_order_relaxed); }
-  bool has_unread_records() const { return records_sent() != records_read_; }
-  void note_records_read(std::uint32_t sent) { records_read_ = sent; }
 
   // -- processes -----------------------------------------------------------------------------------------------
 
@@ -142,7 +138,6 @@ class Workers {
   RunningClock clock_;
   std::shared_ptr<Watch> watch_;
   const Records& records_;
-  std::uint32_t records_read_ = 0;
   Turns turns_;
   std::uint64_t sequence_ = 0;
   bool has_published_ = false;

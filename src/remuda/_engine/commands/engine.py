@@ -154,11 +154,15 @@ class Engine:
         self.publish()
         return first
 
-    def release(self) -> None:
-        """Releases the shared memory once no GPU reads it. Calls that still wait for answers raise ClosedError."""
+    def stop_supervision(self) -> None:
+        """Ends the threads that supervise the pool. Calls that still wait for answers raise ClosedError."""
         self.exchange.closing = True
         for thread in self.running.threads:
             thread.stop()
+
+    def release(self) -> None:
+        """Releases the shared memory once no GPU reads it."""
+        self.stop_supervision()
         self.tracer.close()
         try:
             finish_all()

@@ -346,6 +346,7 @@ class Pool(Part):
     def _stop(self, timeout: float) -> None:
         """Ends the workers. After an interrupt, another `close` or the garbage collection ends those that remain."""
         try:
+            self._engine.stop_supervision()
             self._engine.backend.stop(timeout)
         except RemudaError:  # some workers did not die; all else is freed
             self._release()

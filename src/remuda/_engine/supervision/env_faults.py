@@ -42,7 +42,7 @@ class EnvFaults:
         env = failure.env_id
         assert env is not None
         failures = self._reports.of_each_slot(env, failure)
-        if self._workers.is_killed(failure.worker):  # the coming death of the worker settles the slot
+        if self._workers.is_ended(failure.worker):  # the coming death of the worker settles the slot
             return self._go_with_worker(slot, failures)
         if self._workers.closing or self._faults.is_lost(env):
             return self._running.hub.resolve(slot, _core.Outcome.DROP)
@@ -64,8 +64,8 @@ class EnvFaults:
         return self._rebuild([slot], fault, is_due=not is_rebuild)
 
     def _go_with_worker(self, slot: int, failures: Sequence[Failure]) -> None:
-        """Ends the worker of an env that raised. The worker's death settles the slot."""
-        self._workers.kill_for(failures[0].worker, failures)
+        """Ends the worker of a vector env that raised. The worker's death settles the slot."""
+        self._workers.close_for(failures[0].worker, failures)
         self._running.hub.resolve(slot, _core.Outcome.RESEND)
 
     def lost(self, env: int, error: RemudaError, *, awaited: bool) -> None:

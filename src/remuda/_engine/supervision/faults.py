@@ -38,7 +38,8 @@ class Faults:
         self._lost: dict[int, RemudaError] = {}
         self._failures: list[tuple[int | None, Failure]] = []  # (slot, failure); slot None: the failure ends no episode
         self._deaths: list[WorkerDiedError] = []
-        self._limits: list[RestartLimitError | StateError] = []  # raised before all others
+        self._unheard: list[RemudaError] = []  # deaths of idle workers, which the next command to their envs raises
+        self._limits: list[RemudaError] = []  # exceeded limits and the like, raised before all others
 
     @property
     def urgent(self) -> bool:
@@ -59,10 +60,18 @@ class Faults:
     def add_death(self, env_ids: Sequence[int], death: RemudaError, *, awaited: bool) -> None:
         """Marks the envs of a dead worker as lost. `awaited`: a caller waits for them, so the death must be raised."""
         self._lose(env_ids, death)
-        if awaited and isinstance(death, WorkerDiedError) and death not in self._deaths:
+        if not isinstance(death, WorkerDiedError):
+            return
+        death.remedy = self._remedy
+        if not awaited:
+            self._unheard.append(death)
+        elif death not in self._deaths:
             self._keep(self._deaths, death)
-        if isinstance(death, WorkerDiedError):
-            death.remedy = self._remedy
+
+    def note_heard(self, death: RemudaError) -> None:
+        """Notes that a call raises a death, so that the next command to its envs need not raise it."""
+        if death in self._unheard:
+            self._unheard.remove(death)
 
     def raise_again(self, env_id: int) -> None:
         """Makes the pool raise the error of a lost env once more, because a caller waits for that env."""
@@ -77,6 +86,13 @@ class Faults:
         self._lose(env_ids, error)
         if str(error) not in map(str, self._limits):  # a shard reports the same error for each env
             self._keep(self._limits, error)
+
+    def break_all(self, cause: Exception) -> None:
+        """Marks all envs as lost because of a bug in remuda."""
+        error = BrokenPoolError(f"supervision failed, which is a bug in remuda: {type(cause).__name__}: {cause}")
+        error.__cause__ = cause
+        self._lose(range(self._running.layout.num_envs), error)
+        self._keep(self._limits, error)
 
     def add_refusal(self, error: StateError) -> None:
         """Keeps the error for commands that a shard has refused."""
@@ -175,15 +191,21 @@ class Faults:
         return interrupt
 
     def check_alive(self, env_ids: Iterable[int]) -> None:
-        """Raises BrokenPoolError if one of these envs is lost."""
+        """Raises an error if one of these envs is lost: the death of its worker once, and then BrokenPoolError."""
         for env_id in env_ids if self._lost else ():
             if env_id in self._lost:
                 raise self.lost_env(env_id)
 
-    def lost_env(self, env_id: int) -> BrokenPoolError:
-        """Returns the error for a command to an env that is lost."""
+    def lost_env(self, env_id: int) -> RemudaError:
+        """Returns the error for a command to an env that is lost: see `check_alive`."""
+        lost = self._lost[env_id]
+        for unraised in (self._limits, self._unheard):
+            if lost in unraised:
+                unraised.remove(lost)
+                self.guards.set_urgent(self.urgent)
+                return lost
         error = was_lost(env_id, self._remedy)
-        error.__cause__ = self._lost[env_id]
+        error.__cause__ = lost
         return error
 
     def check_reset(self, slots: Iterable[int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from remuda import _core
 from remuda._engine.calls import Addressee
@@ -14,6 +15,8 @@ from remuda._engine.supervision.worker_faults import WorkerFaults
 from remuda._wire.failures import load_failure
 from remuda._wire.pickling import Buffers, load
 from remuda.errors import Failure, RemudaError
+
+_TOGETHER_NS = 20_000_000  # faults that are no further apart, or in one batch, are logged together
 
 
 class Supervisor:
@@ -39,6 +42,7 @@ class Supervisor:
         self._running, self._backend, self._faults = running, running.backend, faults
         self._reports, self._mode = reports, running.layout.mode
         self._thread: int | None = None  # the thread that calls `attend`
+        self._tell_at = 0  # the time of `time.monotonic_ns` until which faults wait for others that are alike
 
     @property
     def is_in_own_thread(self) -> bool:
@@ -49,29 +53,41 @@ class Supervisor:
         """Handles all events that have occurred."""
         self._thread = threading.get_ident()
         hub = self._running.hub
-        events = hub.take_events()
-        self._relay_records()  # records come before failures, because an env has logged before it raised
-        hub.decide(lambda: self._decide(events))
-        self._reports.tell()
+        has_decided = hub.decide(self._decide)
+        now, sent = time.monotonic_ns(), self._running.records_sent()
+        if has_decided:
+            self._tell_at = now + _TOGETHER_NS
+        self._relay_records()
+        if now < self._tell_at and not hub.awaits_telling:
+            return self._running.workers.supervision.remind(self._tell_at - now)
+        try:
+            self._reports.tell()
+        finally:
+            hub.told(sent)
 
     def _relay_records(self) -> None:
         if self._backend.processes is not None:
             self._backend.processes.drain(self._running.records_sent)
 
-    def _decide(self, events: list[_core.Message | _core.LateWorker | _core.DeadWorker]) -> None:
-        for event in events:
-            match event:
-                case _core.Message():
-                    self._on_message(event)
-                case _core.LateWorker():
-                    self.workers.late(event.worker, event.op, event.task)
-                case _core.DeadWorker():
-                    self.workers.died(event)
-        self.workers.continue_starts()
+    def _decide(self, events: list[_core.Message | _core.LateWorker | _core.DeadWorker]) -> bool:
+        """Decides on events, in one hold of the hub's lock. Returns whether there were any."""
+        try:
+            for event in events:
+                match event:
+                    case _core.Message():
+                        self._on_message(event)
+                    case _core.LateWorker():
+                        self.workers.late(event.worker, event.op, event.task)
+                    case _core.DeadWorker():
+                        self.workers.died(event)
+            self.workers.continue_starts()
+        except Exception as error:  # a bug in remuda: callers must not wait for ever
+            self._faults.break_all(error)
+        return bool(events)
 
     def close(self) -> None:
         """Makes later decisions drop everything, and ends the start of successors."""
-        self._running.hub.decide(self.workers.close)
+        self._running.hub.in_turn(self.workers.close, None)
         self.workers.stop_starts()
 
     # -- messages ------------------------------------------------------------------------------------------
@@ -95,9 +111,10 @@ class Supervisor:
         addressee = self.addressees.pop(event.sequence, None) if is_answer else None
         hang = None if failure is None else self.envs.hang_of(failure)
         if hang is not None:
+            self.envs.hung([] if slot is None else [slot], hang)
             if addressee is not None and not is_undone:
                 addressee.abandon(hang)
-            self.envs.hung([] if slot is None else [slot], hang)
+                self._faults.note_heard(hang)
         elif addressee is not None and not is_undone:
             if failure is None:
                 addressee.answer(event.sequence, event.parts)

@@ -74,8 +74,8 @@ class WorkerFaults:
         self._started = [0] * len(running.backend.workers)  # the number of successors of each worker so far
         self._out_since: dict[int, int] = {}  # the time of each worker's failure, in ns of CLOCK_MONOTONIC
         build_timeout = start_timeout if self._layout.renews_workers else None  # only processes can be killed if late
-        renews = policy.renew_every is not None or self._layout.max_memory > 0
-        limits = policy.reset_timeout, policy.step_timeout, policy.call_timeout, build_timeout, renews and _CLOSING
+        closes = policy.renew_every is not None or self._layout.max_memory > 0 or self._layout.vector_size is not None
+        limits = policy.reset_timeout, policy.step_timeout, policy.call_timeout, build_timeout, closes and _CLOSING
         running.workers.set_deadlines(*[int((limit or 0) * 1e9) for limit in limits])
 
     def takes_messages(self, worker: int) -> bool:
@@ -86,9 +86,9 @@ class WorkerFaults:
         """Whether a worker can be sent the command to close its envs."""
         return self._states[worker] in {WorkerState.RUNNING, WorkerState.KILLED}
 
-    def is_killed(self, worker: int) -> bool:
-        """Whether the pool has killed a worker, and has not noted its death yet."""
-        return self._states[worker] is WorkerState.KILLED
+    def is_ended(self, worker: int) -> bool:
+        """Whether the pool ends a worker for a fault, and has not noted its death yet."""
+        return self._states.cause(worker) is not None
 
     def close(self) -> None:
         """Makes later decisions drop everything, and ends the start of successors."""
@@ -106,6 +106,7 @@ class WorkerFaults:
         for sequence in dead.unanswered:
             if (addressee := self._addressees.pop(sequence, None)) is not None:
                 addressee.abandon(error)
+                self._faults.note_heard(error)
 
     def _on_death(self, worker: int, orphaned: Sequence[int]) -> RemudaError:
         """Settles the slots of a dead worker. Returns the error for its unanswered calls.
@@ -113,7 +114,7 @@ class WorkerFaults:
         `orphaned`: the slots that wait for its results.
         """
         match self._states[worker]:
-            case WorkerState.CLOSING if not self.closing:
+            case WorkerState.CLOSING if not self.closing and self._states.cause(worker) is None:
                 self._replace(worker, time.monotonic())
                 for slot in orphaned:
                     self._resolution.resend(slot)
@@ -201,11 +202,16 @@ class WorkerFaults:
 
     def kill_for(self, worker: int, failures: Sequence[Failure]) -> None:
         """Kills a worker because an env raised that only another worker can rebuild. `failures`: one for each slot."""
+        if self._states.cause(worker) is None:
+            self.kill(worker, _Raised(list(failures)))
+
+    def close_for(self, worker: int, failures: Sequence[Failure]) -> None:
+        """Ends a worker like `kill_for`, but after the commands that it has: then outcomes do not depend on timing."""
         cause = self._states.cause(worker)
         if isinstance(cause, _Raised):
             cause.failures.extend(failures)
-        elif cause is None:
-            self.kill(worker, _Raised(list(failures)))
+        elif self._states[worker] is WorkerState.RUNNING:
+            self._close(worker, _Raised(list(failures)))
 
     def renew(self, worker: int, *, has_grown: bool) -> None:
         """Makes a worker with one env close the env and end, so that a successor takes the worker's place.
@@ -216,7 +222,10 @@ class WorkerFaults:
             return
         if has_grown:
             self._running.workers.count_memory_renewal(worker)
-        self._states.enter(worker, WorkerState.CLOSING)
+        self._close(worker)
+
+    def _close(self, worker: int, cause: Callable[..., RemudaError] | None = None) -> None:
+        self._states.enter(worker, WorkerState.CLOSING, cause)
         self._running.hub.instruct(_core.Op.CLOSE, worker, _core.WHOLE_WORKER, None)
 
     # -- successors ----------------------------------------------------------------------------------------
