@@ -36,7 +36,7 @@ def policy_against(kind: str, policy: Any) -> FaultPolicy:
 
 def limit_builds_of_successors(pool: Pool) -> None:
     """Limits the builds of successors to a short time. The first builds are already finished."""
-    pool._exchange.supervisor.replacements.start_timeout = LIMIT
+    pool._exchange.supervisor.workers.successors.start_timeout = LIMIT
 
 
 def failure(env_id: int | None = 1, exception: BaseException | None = None) -> Failure:

@@ -77,7 +77,7 @@ void bind_slots(nb::module_& m) {
       .def_ro("slots", &Refusal::slots);
   nb::class_<SlotGuards>(m, "SlotGuards")
       .def(nb::init<std::uint32_t, std::uint32_t>(), "slots"_a, "envs"_a)
-      .def("require_reset", &SlotGuards::require_reset, "slot"_a)
+      .def("require_reset", &SlotGuards::require_reset, "slot"_a, "can_be_observed"_a = false)
       .def("note_reset", &SlotGuards::note_reset, "slot"_a)
       .def("must_reset", &SlotGuards::must_reset, "slot"_a)
       .def("lose", &SlotGuards::lose, "env"_a)

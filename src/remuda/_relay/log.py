@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import sys
+import traceback
 
 logger = logging.getLogger("remuda")
 
@@ -15,3 +17,9 @@ class _Complete(logging.Filter):
 
 
 logger.addFilter(_Complete())
+
+
+def print_error_of_handler() -> None:
+    """Prints the exception of a log handler that is being handled, as `logging` prints those of its own handlers."""
+    if logging.raiseExceptions and sys.stderr is not None:
+        traceback.print_exc()

@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import pickle
 import socket
-import sys
-import traceback
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from remuda._progress.bar import make_way
-from remuda._relay.log import logger
+from remuda._relay.log import logger, print_error_of_handler
 from remuda._relay.records import MAX_BYTES, SentWarning
 from remuda._system.polling import wait_readable
 from remuda._system.sockets import socket_pair
@@ -122,8 +120,7 @@ class Relay:
                 if (target := logging.getLogger(record.name)).isEnabledFor(record.levelno):
                     target.handle(record)
         except Exception:  # an error of a log handler or filter must not end a call of the pool
-            if logging.raiseExceptions and sys.stderr is not None:
-                traceback.print_exc()
+            print_error_of_handler()
 
     def _warn(self, sent: SentWarning) -> None:
         warning = sent.to_warning()

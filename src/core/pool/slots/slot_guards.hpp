@@ -8,24 +8,29 @@
 #include <cstdint>
 #include <vector>
 
+#include "ipc/protocol.hpp"
+
 namespace remuda {
 
 class SlotGuards {
  public:
   // At first, every slot must be reset, and no env is lost.
-  SlotGuards(std::uint32_t slots, std::uint32_t envs) : must_reset_(slots, true), count_(slots), lost_(envs) {}
+  SlotGuards(std::uint32_t slots, std::uint32_t envs) : required_(slots, Required::kForAll), count_(slots), lost_(envs) {}
 
-  // Refuses steps and observes of this slot until a reset is sent to it.
-  void require_reset(std::uint32_t slot) {
-    count_ += !must_reset_.at(slot);
-    must_reset_[slot] = true;
+  // Refuses steps of this slot until a reset is sent to it, and unless `can_be_observed` also observes.
+  void require_reset(std::uint32_t slot, bool can_be_observed = false) {
+    count_ += !must_reset(slot);
+    required_[slot] = can_be_observed ? Required::kForSteps : Required::kForAll;
   }
   void note_reset(std::uint32_t slot) {
     if (count_ == 0) return;
-    count_ -= must_reset_[slot];
-    must_reset_[slot] = false;
+    count_ -= must_reset(slot);
+    required_[slot] = Required::kNone;
   }
-  bool must_reset(std::uint32_t slot) const { return must_reset_.at(slot); }
+  bool must_reset(std::uint32_t slot) const { return required_.at(slot) != Required::kNone; }
+  bool must_reset_before(Op op, std::uint32_t slot) const {
+    return op != Op::kReset && (op == Op::kObserve ? required_[slot] == Required::kForAll : must_reset(slot));
+  }
   bool any_must_reset() const { return count_ != 0; }
 
   // Marks an env as lost: it will never answer again.
@@ -41,9 +46,11 @@ class SlotGuards {
   bool is_urgent() const { return is_urgent_; }
 
  private:
-  std::vector<bool> must_reset_;  // For each slot, whether it must be reset.
-  std::uint32_t count_;           // The number of slots that must be reset.
-  std::vector<bool> lost_;        // For each env, whether it is lost.
+  enum class Required : std::uint8_t { kNone, kForSteps, kForAll };
+
+  std::vector<Required> required_;  // For each slot, the commands that need a reset before.
+  std::uint32_t count_;             // The number of slots that must be reset.
+  std::vector<bool> lost_;          // For each env, whether it is lost.
   bool any_lost_ = false;
   bool any_unraised_ = false, is_urgent_ = false;
 };

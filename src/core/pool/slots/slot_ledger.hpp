@@ -142,8 +142,7 @@ class SlotLedger {
 
   // -- commands ------------------------------------------------------------------------------------------------
 
-  // Returns the reason why the op cannot be sent to these slots, which must be distinct; nullopt if it can. A slot that
-  // must be reset can be observed if its env was rebuilt: the pool then repeats the last observation.
+  // Returns the reason why the op cannot be sent to these slots, which must be distinct; nullopt if it can.
   std::optional<Refusal> refusal(Op op, const std::vector<std::uint32_t>& targets) const;
   // Notes a command that is sent to a slot. `row`: the row for its result.
   void send(std::uint32_t slot, Op op, std::uint32_t row) {

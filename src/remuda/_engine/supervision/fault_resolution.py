@@ -82,10 +82,11 @@ class FaultResolution:
             self._forbid_steps(slots)
 
     def _forbid_steps(self, slots: Sequence[int]) -> None:
-        """If there is no autoreset, forbids steps of a rebuilt env until the caller resets it."""
+        """If there is no autoreset, forbids steps of a rebuilt env until the caller resets it. The pool can repeat its
+        last observation."""
         if self._mode.by_caller:
             for slot in slots:
-                self._faults.guards.require_reset(slot)
+                self._faults.guards.require_reset(slot, can_be_observed=True)
 
     def _last(self, slots: Sequence[int]) -> tuple[Any, ...]:
         return self._parts(self.last_row_parts(slot, {}) for slot in slots)

@@ -15,11 +15,15 @@ from remuda.errors import RemudaError
 
 
 class Successors:
-    """Starts each successor in a thread of its own, which waits until the successor has built its envs."""
+    """Starts each successor in a thread of its own, which waits until the successor has built its envs.
+
+    Attributes:
+        start_timeout: The seconds for building the envs; None: no limit.
+    """
 
     def __init__(self, processes: Processes, start_timeout: float | None, wake: Callable[[], None]) -> None:
-        """`start_timeout`: the seconds for building the envs; None: no limit. `wake`: called with each new outcome."""
-        self._processes, self._start_timeout, self._wake = processes, start_timeout, wake
+        """`wake`: called with each new outcome."""
+        self._processes, self.start_timeout, self._wake = processes, start_timeout, wake
         self._outcomes: SimpleQueue[tuple[int, Reports | RemudaError]] = SimpleQueue()
         self._threads: dict[int, threading.Thread] = {}  # the latest thread of each worker
         self._stopping = threading.Event()
@@ -44,13 +48,16 @@ class Successors:
         self._stopping.set()
         for thread in self._threads.values():
             thread.join()
+        for worker, outcome in self.outcomes():
+            if not isinstance(outcome, RemudaError):
+                self._processes.kill(worker)
 
     def _start(self, worker: int, at: float) -> None:
         if self._stopping.wait(max(0.0, at - time.monotonic())):
             return
         outcome: Reports | RemudaError
         try:
-            outcome = self._processes.start_successor(worker, self._start_timeout, self._stopping.is_set)
+            outcome = self._processes.start_successor(worker, self.start_timeout, self._stopping.is_set)
         except RemudaError as error:
             outcome = error
         except Exception as error:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import weakref
 from typing import Protocol
 
 from remuda import _core
+from remuda._relay.log import print_error_of_handler
 from remuda._system.exiting import note_own_thread
 
 
@@ -47,6 +47,7 @@ def _run(watch: _core.Watch, reference: weakref.ref[Attending]) -> None:
             return
         try:
             attending.attend()
-        except Exception:  # raised by a log handler of the program
-            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+        except BaseException:  # of a log handler of the program
+            print_error_of_handler()
+            watch.wake()
         del attending

@@ -67,10 +67,10 @@ class WorkerFaults:
         self._running, self._backend, self._layout = running, running.backend, running.layout
         self._states = WorkerStates(len(running.backend.workers), reports.history)
         self._deaths = DeathReports(policy, running, start_timeout, reports.tracker)
-        self._successors: Successors | None = None
+        self.successors: Successors | None = None
         if running.backend.processes is not None:
-            self._successors = Successors(running.backend.processes, start_timeout, running.workers.supervision.wake)
-            running.threads.append(self._successors)
+            self.successors = Successors(running.backend.processes, start_timeout, running.workers.supervision.wake)
+            running.threads.append(self.successors)
         self._started = [0] * len(running.backend.workers)  # the number of successors of each worker so far
         self._out_since: dict[int, int] = {}  # the time of each worker's failure, in ns of CLOCK_MONOTONIC
         build_timeout = start_timeout if self._layout.renews_workers else None  # only processes can be killed if late
@@ -246,10 +246,10 @@ class WorkerFaults:
         self._start(worker, at)
 
     def _start(self, worker: int, at: float) -> None:
-        assert self._successors is not None  # only processes are replaced
+        assert self.successors is not None  # only processes are replaced
         self._states.enter(worker, WorkerState.ABSENT)
         self._running.workers.count_restart(worker)
-        self._successors.start(worker, at)
+        self.successors.start(worker, at)
 
     def _is_due(self, env: int) -> bool:
         """Whether an env resets in advance without arguments, as if its worker had not been replaced.
@@ -269,7 +269,7 @@ class WorkerFaults:
 
     def continue_starts(self) -> None:
         """Lets successors that have built their envs join the pool. Those that could not are started again, or lost."""
-        for worker, outcome in () if self._successors is None or self.closing else self._successors.outcomes():
+        for worker, outcome in () if self.successors is None or self.closing else self.successors.outcomes():
             error = outcome if isinstance(outcome, RemudaError) else self._join(worker, outcome)
             if error is not None:
                 self._start_failed(worker, error)
@@ -311,8 +311,8 @@ class WorkerFaults:
 
     def stop_starts(self) -> None:
         """Ends the starts of successors, and the successors that have not joined the pool. Waits for their threads."""
-        if self._successors is not None:
-            self._successors.stop()
+        if self.successors is not None:
+            self.successors.stop()
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ _OPERATIONS = {int(op.value): name for op, name in OPERATIONS.items()}
 _SHOWN = {  # names for the states in which a worker does not step its envs
     WorkerState.CLOSING: "closes its env",
     WorkerState.KILLED: "killed",
-    WorkerState.ABSENT: "builds its envs",
+    WorkerState.ABSENT: "is rebuilt",
     WorkerState.LOST: "lost",
 }
 
