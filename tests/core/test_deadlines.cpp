@@ -9,16 +9,16 @@ namespace {
 
 constexpr Clock::time_point kStart{1h};
 
-Deadlines limits(Nanoseconds reset, Nanoseconds step, Nanoseconds message, Nanoseconds build) {
+Deadlines limits(Nanoseconds reset, Nanoseconds step, Nanoseconds message, Nanoseconds build, Nanoseconds close = 0s) {
   Deadlines deadlines;
-  deadlines.set(reset, step, message, build);
+  deadlines.set(reset, step, message, build, close);
   return deadlines;
 }
 
 }  // namespace
 
 TEST(every_op_has_the_limit_of_its_kind) {
-  const Deadlines deadlines = limits(1s, 2s, 3s, 4s);
+  const Deadlines deadlines = limits(1s, 2s, 3s, 4s, 5s);
   const RunningClock frozen(kStart);
   const auto limit_of = [&](Op op) {
     auto limit = 0s;
@@ -28,8 +28,10 @@ TEST(every_op_has_the_limit_of_its_kind) {
   };
   for (Op op : {Op::kReset, Op::kResetIntoRow, Op::kPrepare}) CHECK_EQ(limit_of(op), 1);
   for (Op op : {Op::kStep, Op::kObserve}) CHECK_EQ(limit_of(op), 2);
-  for (Op op : {Op::kMessage, Op::kClose}) CHECK_EQ(limit_of(op), 3);
+  CHECK_EQ(limit_of(Op::kMessage), 3);
   CHECK_EQ(limit_of(Op::kRebuild), 4);
+  CHECK_EQ(limit_of(Op::kClose), 5);
+  CHECK(deadlines.shortest() == 1s);
 }
 
 TEST(without_a_limit_nothing_is_late) {

@@ -75,16 +75,6 @@ TEST(a_frame_goes_back_with_its_last_row_or_its_lease) {
   CHECK_EQ(free_frames(part), 3u);
 }
 
-TEST(failures_count_as_done_until_they_are_dealt_with) {
-  Part part = make_part();
-  const std::uint32_t row = part.send(4) * kFrameRows + 4;
-  part.finish({2, row, 1, 0});
-  part.count_reported(1);
-  CHECK(part.done() == 2 && part.pending() == 4);
-  part.discount_reported(1);
-  CHECK_EQ(part.done(), 1u);
-}
-
 TEST(rows_in_another_order) {
   const auto are = [](const std::vector<Run>& runs, const std::vector<Run>& expected) {
     const auto tie = [](const Run& run) { return std::tie(run.slot, run.row, run.count, run.flags); };

@@ -1,4 +1,6 @@
-// Tests that each look reports a descriptor while it is readable, and the alarm once it is due.
+// Tests that the supervisor sleeps until it is woken, a process has ended, a log record has come, or a time is over.
+#include <thread>
+
 #include "check.hpp"
 #include "os/platform.hpp"
 #include "pool/workers/watch.hpp"
@@ -6,45 +8,47 @@
 using namespace remuda;
 using namespace std::chrono_literals;
 
-namespace {
-
-constexpr Clock::time_point kNow{1h};
-
-}  // namespace
-
-TEST(looks_are_due_and_sleeps_end_after_the_interval_or_with_the_alarm) {
-  Watch watch(0);
-  CHECK(watch.is_due(kNow));
-  watch.look(kNow);
-  for (Nanoseconds alarm : {Nanoseconds(1h), Nanoseconds(1ms)}) {
-    watch.listen({}, kNow + alarm);
-    const Nanoseconds first = std::min(alarm, Watch::kInterval);
-    CHECK(!watch.is_due(kNow + first - 1ns) && watch.is_due(kNow + first));
-    CHECK(watch.longest_sleep(kNow) == first);
-  }
-  CHECK(watch.longest_sleep(kNow + 1s) == 0ms);
-  watch.listen({}, {});
-  CHECK(watch.longest_sleep(kNow) == Watch::kInterval);
+TEST(a_sleep_ends_when_it_is_planned_to_end) {
+  Wakeup wakeup = Wakeup::create();
+  Watch watch(wakeup, 0);
+  watch.remind(1ms);
+  CHECK(watch.wait());
+  CHECK(watch.planned() == 1ms);
+  watch.check_at(Clock::now() - 1s);
+  CHECK(watch.wait());
+  CHECK(watch.planned() == 0ms);
+  watch.check_at({});
+  watch.wake();
+  CHECK(watch.wait());
+  CHECK(watch.planned() > 1h);
+  wakeup.close();
 }
 
-TEST(an_alarm_is_news_until_somebody_listens_for_something_else) {
-  Watch watch(0);
-  watch.listen({}, kNow);
-  watch.look(kNow - 1ns);
-  CHECK(!watch.has_news());
-  watch.look(kNow);
-  CHECK(watch.has_news());
-  watch.listen({}, {});
-  CHECK(!watch.has_news());
-  watch.look(kNow + 1h);
-  CHECK(!watch.has_news());
-  watch.raise_news();
-  CHECK(watch.has_news());
+TEST(a_wake_before_the_sleep_is_not_lost_and_serves_one_sleep) {
+  Wakeup wakeup = Wakeup::create();
+  Watch watch(wakeup, 0);
+  watch.wake();
+  wakeup.wake();  // as a worker does
+  CHECK(watch.wait());
+  watch.remind(1ms);
+  CHECK(watch.wait());
+  CHECK(watch.planned() == 1ms);
+  wakeup.close();
+}
+
+TEST(close_ends_the_sleep_and_all_later_ones) {
+  Wakeup wakeup = Wakeup::create();
+  Watch watch(wakeup, 0);
+  std::thread closing([&] { watch.close(); });
+  while (watch.wait()) {
+  }
+  closing.join();
+  watch.wake();  // does nothing: the descriptor may be closed now
+  CHECK(!watch.wait());
+  wakeup.close();
 }
 
 #if REMUDA_LINUX
-
-#include <unistd.h>
 
 namespace {
 
@@ -62,49 +66,34 @@ struct Pipe {
 
 }  // namespace
 
-TEST(processes_that_have_ended_are_told_until_they_are_watched_no_more) {
+TEST(processes_that_have_ended_end_the_sleep_until_they_are_watched_no_more) {
+  Wakeup wakeup = Wakeup::create();
   Pipe first, second;
-  Watch watch(3);
+  Watch watch(wakeup, 3);
   watch.set_process(0, first.fd());
   watch.set_process(2, second.fd());
-  CHECK(watch.look(kNow).empty());
+  CHECK(watch.ended().empty());
   second.fill();
-  for (int i = 0; i < 2; ++i) CHECK(watch.look(kNow) == std::vector<std::uint32_t>{2});
-  first.fill();
-  CHECK_EQ(watch.look(kNow).size(), 2u);
-  watch.set_process(2, -1);
-  CHECK(watch.look(kNow) == std::vector<std::uint32_t>{0});
-  CHECK(!watch.has_news());  // the end of a process is no news
-}
-
-TEST(what_is_listened_to_is_news_and_no_process) {
-  Pipe relay, other;
-  Watch watch(1);
-  watch.set_relay(relay.fd());
-  watch.listen({other.fd()}, {});
-  CHECK(watch.look(kNow).empty() && !watch.has_news());
-  other.fill();
-  CHECK(watch.look(kNow).empty() && watch.has_news());
-  watch.listen({}, {});
-  watch.look(kNow);
-  CHECK(!watch.has_news());
-  relay.fill();
-  watch.look(kNow);
-  CHECK(watch.has_news());
-}
-
-TEST(a_descriptor_that_was_closed_takes_nobody_along) {
-  Watch watch(1);
-  Pipe process;
-  watch.set_process(0, process.fd());
-  {
-    Pipe gone;
-    watch.listen({gone.fd()}, {});
+  for (int i = 0; i < 2; ++i) {
+    CHECK(watch.wait());
+    CHECK(watch.ended() == std::vector<std::uint32_t>{2});
   }
-  Pipe reused;  // has the descriptor number of `gone`
-  watch.listen({}, {});
-  process.fill();
-  CHECK_EQ(watch.look(kNow).size(), 1u);
+  first.fill();
+  CHECK_EQ(watch.ended().size(), 2u);
+  watch.set_process(2, -1);
+  CHECK(watch.ended() == std::vector<std::uint32_t>{0});
+  wakeup.close();
+}
+
+TEST(a_log_record_ends_the_sleep_and_is_no_process) {
+  Wakeup wakeup = Wakeup::create();
+  Pipe relay;
+  Watch watch(wakeup, 1);
+  watch.set_relay(relay.fd());
+  relay.fill();
+  CHECK(watch.wait());
+  CHECK(watch.ended().empty());
+  wakeup.close();
 }
 
 #endif

@@ -154,8 +154,7 @@ void bind_memory(nb::module_& m) {
       // The `create` functions release the GIL, because reserving gigabytes takes a while.
       .def_static("create", &create_arena, "bytes"_a)
       .def_static("create", &create_planned_arena, "plan"_a)
-      .def_static("attach", &attach_arena, "fd"_a, "bytes"_a, "is_read_only"_a = false,
-                  "wakeup_fd"_a = -1)
+      .def_static("attach", &attach_arena, "fd"_a, "bytes"_a, "is_read_only"_a = false, "wakeup_fd"_a = -1)
       .def_prop_ro_static("is_sparse", [](nb::handle) { return Arena::kIsSparse; })
       .def(
           "column",
@@ -165,7 +164,7 @@ void bind_memory(nb::module_& m) {
           "dtype"_a, "shape"_a, "offset"_a, nb::keep_alive<0, 1>())
       .def("close_fd", &Arena::close_fd)
       .def_prop_ro("fd", &Arena::fd)
-      .def_prop_ro("wakeup_fd", &Arena::wakeup_fd)
+      .def_prop_ro("wakeup_fd", [](const Arena& arena) { return arena.wakeup().fd(); })
       .def("before_end", &before_end, "call"_a)
       .def_prop_ro(
           "lasting", [](const Arena& arena) { return pairs_of(arena.lasting(), address_of(arena)); },

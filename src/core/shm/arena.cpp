@@ -8,13 +8,11 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
-#include <utility>
 
 #include "os/platform.hpp"
 
 #if REMUDA_LINUX
 #include <fcntl.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #endif
@@ -118,8 +116,8 @@ std::shared_ptr<Arena> Arena::create(std::size_t bytes, const std::vector<ByteRa
     close(fd);
     throw;
   }
-  auto arena = std::shared_ptr<Arena>(new Arena(base, bytes, fd, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), deleter);
-  if (arena->wakeup_fd_ < 0) fail(errno, "could not create the pool's wakeup descriptor (eventfd)");
+  auto arena = std::shared_ptr<Arena>(new Arena(base, bytes, fd, Wakeup::create()), deleter);
+  if (arena->wakeup_.fd() < 0) fail(errno, "could not create the pool's wakeup descriptor (eventfd)");
   arena->lasting_ = reserved;
   auto* header = arena->at<ArenaHeader>(0);
   header->bytes = bytes;
@@ -130,7 +128,7 @@ std::shared_ptr<Arena> Arena::create(std::size_t bytes, const std::vector<ByteRa
 
 std::shared_ptr<Arena> Arena::attach(int fd, std::size_t bytes, Deleter deleter, bool is_read_only, int wakeup_fd) {
   std::byte* base = map(fd, bytes, is_read_only ? PROT_READ : PROT_READ | PROT_WRITE);
-  std::shared_ptr<Arena> arena(new Arena(base, bytes, -1, wakeup_fd), deleter);
+  std::shared_ptr<Arena> arena(new Arena(base, bytes, -1, Wakeup(wakeup_fd)), deleter);
   const auto* header = arena->at<ArenaHeader>(0);
   if (header->magic != ArenaHeader::kMagic || header->version != ArenaHeader::kVersion ||
       header->bytes != arena->bytes_)
@@ -145,13 +143,9 @@ Arena::~Arena() {
 }
 
 void Arena::close_fd() {
-  for (int* fd : {&fd_, &wakeup_fd_})
-    if (*fd >= 0) close(std::exchange(*fd, -1));
-}
-
-void Arena::wake_supervisor() const {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = write(wakeup_fd_, &one, sizeof one);  // fails only if it is readable anyway
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+  wakeup_.close();
 }
 
 void Arena::reserve(ByteRange range) const {
@@ -192,7 +186,7 @@ const bool Arena::kIsSparse = false;
 std::shared_ptr<Arena> Arena::create(std::size_t bytes, const std::vector<ByteRange>&, Deleter deleter) {
   void* base = ::operator new(bytes, kAlignment);
   std::memset(base, 0, bytes);
-  auto arena = std::shared_ptr<Arena>(new Arena(static_cast<std::byte*>(base), bytes, -1, -1), deleter);
+  auto arena = std::shared_ptr<Arena>(new Arena(static_cast<std::byte*>(base), bytes, -1, Wakeup::create()), deleter);
   arena->lasting_ = {{0, bytes}};
   *arena->at<ArenaHeader>(0) = {ArenaHeader::kMagic, ArenaHeader::kVersion, bytes, {}};
   return arena;
@@ -208,8 +202,6 @@ Arena::~Arena() {
 }
 
 void Arena::close_fd() {}
-
-void Arena::wake_supervisor() const {}
 
 void Arena::reserve(ByteRange) const {}
 

@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "os/wakeup.hpp"
+
 namespace remuda {
 
 // A range of bytes of an arena.
@@ -52,9 +54,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
   }
   static std::shared_ptr<Arena> create(std::size_t bytes, const std::vector<ByteRange>& reserved,
                                        Deleter deleter = destroy);
-  // Maps an arena that another process created. Does not take ownership of `fd`. Throws std::runtime_error if the arena
-  // was created by a build of remuda with another layout.
-  // `wakeup_fd`: see `wake_supervisor`; the arena takes ownership of it. -1: none.
+  // Maps an arena that another process created. Does not take ownership of `fd`, but of `wakeup_fd`, the descriptor of
+  // `wakeup` (-1: none). Throws std::runtime_error if the arena was created by a build of remuda with another layout.
   static std::shared_ptr<Arena> attach(int fd, std::size_t bytes, Deleter deleter = destroy, bool is_read_only = false,
                                        int wakeup_fd = -1);
 
@@ -73,10 +74,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
   const std::vector<ByteRange>& lasting() const { return lasting_; }
   int fd() const { return fd_; }  // -1 once closed, or if the platform has none
 
-  // Wakes the pool's supervisor, which sleeps until `wakeup_fd` is readable. Workers call it for results that only the
-  // supervisor can handle. Any thread may call it.
-  void wake_supervisor() const;
-  int wakeup_fd() const { return wakeup_fd_; }
+  // Wakes the pool's supervisor. Workers use it for results that only the supervisor can handle.
+  const Wakeup& wakeup() const { return wakeup_; }
 
   // Gives zeroed memory to a range. If it throws std::system_error, part of the range may have memory.
   void reserve(ByteRange range) const;
@@ -100,12 +99,13 @@ class Arena : public std::enable_shared_from_this<Arena> {
   void forget_calls() { before_end_.clear(); }
 
  private:
-  Arena(std::byte* base, std::size_t bytes, int fd, int wakeup_fd)
-      : base_(base), bytes_(bytes), fd_(fd), wakeup_fd_(wakeup_fd) {}
+  Arena(std::byte* base, std::size_t bytes, int fd, Wakeup wakeup)
+      : base_(base), bytes_(bytes), fd_(fd), wakeup_(wakeup) {}
 
   std::byte* base_;
   std::size_t bytes_;
-  int fd_, wakeup_fd_;
+  int fd_;
+  Wakeup wakeup_;
   std::vector<ByteRange> lasting_;
   std::vector<std::function<void()>> before_end_;
 };

@@ -42,7 +42,7 @@ void WorkerPort::publish(bool is_all, std::uint64_t now) {
     ringer_.ring_for_all(count);
   else
     ringer_.ring_for_some(count);
-  if (std::exchange(wakes_supervisor_, false)) arena_.wake_supervisor();
+  if (std::exchange(wakes_supervisor_, false)) arena_.wakeup().wake();
 }
 
 }  // namespace remuda

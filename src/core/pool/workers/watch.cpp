@@ -11,32 +11,31 @@
 
 namespace remuda {
 
+void Watch::plan() {
+  planned_ = std::exchange(reminder_, kForever);
+  const std::lock_guard lock(mutex_);
+  if (check_at_ != Clock::time_point{})
+    planned_ = std::clamp<Nanoseconds>(check_at_ - Clock::now(), Nanoseconds(0), planned_);
+}
+
 #if REMUDA_LINUX
 
 bool Watch::wait() {
   std::vector<pollfd> fds;
-  const auto now = Clock::now();
-  planned_ = std::exchange(reminder_, kForever);
+  plan();
   {
     const std::lock_guard lock(mutex_);
     for (int fd : pidfds_) fds.push_back({fd, POLLIN, 0});  // poll ignores the negative descriptors
     fds.push_back({relay_, POLLIN, 0});
-    if (check_at_ != Clock::time_point{}) planned_ = std::clamp<Nanoseconds>(check_at_ - now, Nanoseconds(0), planned_);
   }
-  fds.push_back({wakeup_fd_, POLLIN, 0});
+  fds.push_back({wakeup_.fd(), POLLIN, 0});
   if (is_closed_.load()) return false;
   const timespec limit{static_cast<time_t>(planned_.count() / 1'000'000'000),
                        static_cast<long>(planned_.count() % 1'000'000'000)};
   ::ppoll(fds.data(), fds.size(), &limit, nullptr);
   if (is_closed_.load()) return false;
-  std::uint64_t count;
-  [[maybe_unused]] const auto read = ::read(wakeup_fd_, &count, sizeof count);
+  wakeup_.clear();
   return true;
-}
-
-void Watch::write_one() const {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = ::write(wakeup_fd_, &one, sizeof one);  // fails only if it is readable anyway
 }
 
 std::vector<std::uint32_t> Watch::ended() const {
@@ -54,8 +53,12 @@ std::vector<std::uint32_t> Watch::ended() const {
 
 #else
 
-bool Watch::wait() { return false; }
-void Watch::write_one() const {}
+bool Watch::wait() {
+  plan();
+  if (!is_closed_.load()) wakeup_.wait(planned_);
+  return !is_closed_.load();
+}
+
 std::vector<std::uint32_t> Watch::ended() const { return {}; }
 
 #endif

@@ -11,13 +11,14 @@
 #include <vector>
 
 #include "ipc/clock.hpp"
+#include "os/wakeup.hpp"
 
 namespace remuda {
 
 class Watch {
  public:
-  // `wakeup_fd`: see `Arena::wake_supervisor`. It must stay open until `close`.
-  Watch(int wakeup_fd, std::uint32_t workers) : wakeup_fd_(wakeup_fd), pidfds_(workers, -1) {}
+  // `wakeup`: that of the arena, which must stay open until `close`.
+  Watch(Wakeup wakeup, std::uint32_t workers) : wakeup_(wakeup), pidfds_(workers, -1) {}
 
   // Sets the descriptor (-1: none) that becomes readable when the worker's process ends.
   void set_process(std::uint32_t worker, int pidfd) {
@@ -43,10 +44,10 @@ class Watch {
   bool wait();
   // Ends the sleep. Any thread may call it.
   void wake() const {
-    if (!is_closed_.load()) write_one();
+    if (!is_closed_.load()) wakeup_.wake();
   }
   void close() {
-    if (!is_closed_.exchange(true)) write_one();
+    if (!is_closed_.exchange(true)) wakeup_.wake();
   }
 
   // Returns the workers with a process that has ended and is still set.
@@ -57,9 +58,10 @@ class Watch {
  private:
   static constexpr Nanoseconds kForever = std::chrono::hours(24);
 
-  void write_one() const;
+  // Sets the time of the next sleep.
+  void plan();
 
-  const int wakeup_fd_;
+  const Wakeup wakeup_;
   mutable std::mutex mutex_;  // guards the next members
   std::vector<int> pidfds_;   // indexed by worker
   int relay_ = -1;

@@ -14,7 +14,7 @@ Workers::Workers(const std::shared_ptr<Arena>& arena, const Plan& plan,
       plan_(plan),
       figures_(arena->at<WorkerFigures>(plan.worker_figures)),
       mail_(plan.workers, queues),
-      watch_(std::make_shared<Watch>(arena->wakeup_fd(), plan.workers)),
+      watch_(std::make_shared<Watch>(arena->wakeup(), plan.workers)),
       records_(*arena->at<Records>(Plan::kRecords)),
       turns_(plan.workers, max_running) {
   std::uint32_t first_env = 0;
