@@ -108,7 +108,8 @@ std::optional<Op> Workers::late_with(std::uint32_t worker, std::uint64_t task, O
 
 Clock::time_point Workers::next_check(Clock::time_point now) const {
   if (!deadlines_.has_any()) return {};
-  Clock::time_point next = now + deadlines_.shortest();
+  // Early looks notice if this process is frozen (running_clock.hpp).
+  Clock::time_point next = now + std::max<Nanoseconds>(deadlines_.shortest() / 10, RunningClock::kStall);
   for (std::uint32_t worker = 0; worker < count(); ++worker) {
     const Port& port = ports_[worker];
     const std::uint64_t task = port.task();

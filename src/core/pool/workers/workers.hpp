@@ -101,9 +101,9 @@ class Workers {
   // Returns the op for which a worker has missed the deadline; nullopt if the worker is not late. `task`: the port's
   // task, read before the worker's results. If the worker has work but no task, the op is `oldest`, the op of its
   // oldest command in flight.
-  // Returns the next time at which a worker may be late; {} without deadlines.
-  Clock::time_point next_check(Clock::time_point now) const;
   std::optional<Op> late_with(std::uint32_t worker, std::uint64_t task, Op oldest, Clock::time_point now) const;
+  // Returns the time of the next check for late workers; {} without deadlines.
+  Clock::time_point next_check(Clock::time_point now) const;
   // Makes a late worker a serving one, because its thread cannot be killed. As long as it is late, it is reported
   // again.
   void forgive(std::uint32_t worker) {
