@@ -116,7 +116,8 @@ void bind_workers(nb::module_& m) {
   nb::class_<Watch>(m, "Watch")
       .def("wait", &Watch::wait, nb::call_guard<nb::gil_scoped_release>())
       .def("wake", &Watch::wake)
-      .def("remind", [](Watch& watch, std::int64_t ns) { watch.remind(Nanoseconds(ns)); }, "ns"_a)
+      .def(
+          "remind", [](Watch& watch, std::int64_t ns) { watch.remind(Nanoseconds(ns)); }, "ns"_a)
       .def("close", &Watch::close);
   nb::class_<Workers>(m, "Workers")
       .def_prop_ro("supervision", &Workers::watch)
@@ -201,7 +202,7 @@ void bind_hub(nb::module_& m) {
            "addressees"_a.none() = nb::none(), "addressee"_a.none() = nb::none())
       .def("instruct", from_within<&Hub::post_message>, "op"_a, "worker"_a, "env"_a, "parts"_a.none(),
            "addressees"_a.none() = nb::none(), "addressee"_a.none() = nb::none())
-      .def("decide", handling<&Hub::decide>, "function"_a)
+      .def("decide", handling<&Hub::decide>, "function"_a, nb::sig("def decide(self, function: object) -> bool"))
       .def("told", handling<&Hub::told>, "records"_a)
       .def_prop_ro("awaits_telling", &Hub::awaits_telling)
       .def("in_turn", in_series<&Hub::in_turn>, "function"_a, "part"_a.none())
@@ -219,8 +220,7 @@ void bind_hub(nb::module_& m) {
       .def("resolve", from_within<&Hub::resolve>, "slot"_a, "outcome"_a, "parts"_a.none() = nb::none())
       .def("release_failed", from_within<&Hub::release_failed>, "part"_a)
       .def("reopen", from_within<&Hub::reopen>, "worker"_a)
-      .def("give_up", from_within<&Hub::give_up>, "worker"_a,
-           nb::sig("def give_up(self, worker: int) -> DeadWorker"))
+      .def("give_up", from_within<&Hub::give_up>, "worker"_a, nb::sig("def give_up(self, worker: int) -> DeadWorker"))
       .def("add_info_column", from_within<&Hub::add_info_column>, "column"_a)
       .def("set_trace", &Hub::set_trace, "log"_a.none());
 }

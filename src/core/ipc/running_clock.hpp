@@ -14,9 +14,9 @@ namespace remuda {
 
 class RunningClock {
  public:
-  // The longest time between two readings of the clock (`look`) that counts as running, beyond a planned sleep. A longer
-  // time counts as frozen as a whole. kStall applies within a wait, kUnwatched between two waits, while the caller does
-  // something else.
+  // The longest time between two readings of the clock (`look`) that counts as running, beyond a planned sleep. A
+  // longer time counts as frozen as a whole. kStall applies within a wait, kUnwatched between two waits, while the
+  // caller does something else.
   static constexpr Nanoseconds kStall = std::chrono::milliseconds(100);
   static constexpr Nanoseconds kUnwatched = std::chrono::seconds(1);
 

@@ -14,7 +14,7 @@ from programs import kill
 from rollout_envs import ending, fill
 from vector_envs import PlainVector
 
-from remuda import FaultPolicy, Pool, StateError, WorkerDiedError
+from remuda import FaultPolicy, Pool, StateError
 
 BACKENDS = ("process", "thread", "serial")
 LOOKS: dict[str, Callable[[Pool], object]] = {

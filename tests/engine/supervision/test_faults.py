@@ -6,16 +6,13 @@ import pytest
 from failing import failure, faults_of
 
 from remuda import EnvError, WorkerDiedError
-from remuda._engine.changes import Changes
 
 
 def test_failures_are_raised_together_in_order() -> None:
     faults = faults_of(3)
-    changes = Changes()
-    faults.add_failures([failure(2)], [2], changes)
-    faults.add_failure(failure(None), changes)
-    faults.add_failures([failure(0)], [0], changes)
-    changes.make()
+    faults.add_failures([failure(2)], [2])
+    faults.add_failure(failure(None))
+    faults.add_failures([failure(0)], [0])
     with pytest.raises(EnvError) as raised:
         faults.raise_any()
     assert [f.env_id for f in raised.value.failures] == [None, 0, 2]
@@ -31,11 +28,9 @@ def test_faults_are_raised_together_deaths_first() -> None:
     deaths = [
         WorkerDiedError(worker=w, pid=9, exitcode=-9, env_ids=(2 * w, 2 * w + 1), operation="step") for w in range(2)
     ]
-    changes = Changes()
-    faults.add_failure(failure(), changes)
+    faults.add_failure(failure())
     for death in deaths:
-        faults.add_death(death.env_ids, death, changes, awaited=True)
-    changes.make()
+        faults.add_death(death.env_ids, death, awaited=True)
     with pytest.raises(WorkerDiedError) as raised:
         faults.raise_any()
     assert raised.value is deaths[0]

@@ -12,7 +12,7 @@ from failing import ACTS
 from pool_envs import CountingEnv, Gate, Gauge, HookedEnv, TextEnv, counting, hooked
 from programs import kill
 
-from remuda import Batch, EnvError, FaultPolicy, Pool, RestartLimitError, StateError, WorkerDiedError
+from remuda import Batch, EnvError, FaultPolicy, Pool, RestartLimitError, StateError
 
 RESTART = FaultPolicy("restart", backoff=0)
 WAITING = FaultPolicy("restart", backoff=0.2)  # a delay before each restart except the first

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda._engine.changes import Changes
-from remuda._engine.history.fault_history import FaultHistory
 from remuda._engine.history.worker_state import FOLLOWERS, Life, WorkerState
-from remuda._engine.supervision.worker_states import WorkerStates
+from remuda.errors import RemudaError
 
 ARCHITECTURE = Path(__file__).parents[3] / "docs" / "architecture.md"
 
@@ -33,17 +31,7 @@ def test_every_state_is_reachable_and_only_lost_is_final() -> None:
 def test_a_transition_outside_of_the_table_is_refused(state: WorkerState) -> None:
     for follower in WorkerState:
         if follower in FOLLOWERS[state]:
-            assert Life(state).then(follower, deadline=3.0) == Life(follower, deadline=3.0)
+            assert Life(state).then(follower, RemudaError) == Life(follower, RemudaError)
         else:
             with pytest.raises(RuntimeError, match=f"after {state}, got {follower}"):
                 Life(state).then(follower)
-
-
-def test_planned_transitions_take_effect_with_the_changes() -> None:
-    lives, changes = WorkerStates(2, FaultHistory()), Changes()
-    lives.plan(1, WorkerState.VACANT, changes, start_at=5.0)
-    assert lives.among(*WorkerState) == {0: Life(), 1: Life()}
-    changes.make()
-    assert lives.among(WorkerState.VACANT) == {1: Life(WorkerState.VACANT, start_at=5.0)}
-    lives.enter(1, WorkerState.STARTING)
-    assert [lives.state(worker) for worker in range(2)] == [WorkerState.RUNNING, WorkerState.STARTING]

@@ -56,8 +56,8 @@ void Hub::told(std::uint32_t records) {
   wake_callers();
 }
 
-// Returns whether all faults so far were decided on and logged, and this number of log records of workers, too. A log handler that calls the
-// pool in the supervisor's thread must not wait for that.
+// Returns whether all faults so far were decided on and logged, and this number of log records of workers, too. A log
+// handler that calls the pool in the supervisor's thread must not wait for that.
 bool Hub::is_told(std::uint32_t records) const {
   if (!is_untold_ && static_cast<std::int32_t>(records_told_ - records) >= 0) return true;
   return lock_.is_supervisor(PyThread_get_thread_ident());

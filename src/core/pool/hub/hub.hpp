@@ -86,11 +86,11 @@ class Hub {
   // Calls a Python function that calls the hub. Calls for other parts enter only while the function sleeps. nullopt, or
   // a part that exists no longer: no other thread may be in a call.
   nb::object in_turn(nb::handle function, HubLock::PartNumber) { return function(); }
-  // For the supervisor. `decide` accepts results, checks for dead and late workers, and calls a Python function with the
-  // list of events on which the supervisor must decide: each is a `Message`, a `LateWorker` or a `DeadWorker`. The slots
-  // of a dead worker are orphaned then; a slot that failed, or with an incomplete result because a renewal is due, is
-  // orphaned already (slots.hpp). A late worker is reported once. A dead worker is reported again if it is sent another
-  // command. Then callers wake up. Returns what the function returns.
+  // For the supervisor. `decide` accepts results, checks for dead and late workers, and calls a Python function with
+  // the list of events on which the supervisor must decide: each is a `Message`, a `LateWorker` or a `DeadWorker`. The
+  // slots of a dead worker are orphaned then; a slot that failed, or with an incomplete result because a renewal is
+  // due, is orphaned already (slots.hpp). A late worker is reported once. A dead worker is reported again if it is sent
+  // another command. Then callers wake up. Returns what the function returns.
   //
   // `told` must follow, once the supervisor has logged its decisions, and this number of log records of workers. Until
   // then no wait for results or answers ends, because log records come before the results that they belong to.
@@ -234,10 +234,10 @@ class Hub {
   // The number of results for which a thread sleeps on the bell, and the number of other threads that wait until it has
   // woken up. Both are 0 if there are none.
   std::uint32_t sleeps_for_ = 0, followers_ = 0;
-  std::uint64_t decisions_ = 0;       // the number of calls of `decide`
-  bool is_untold_ = false;            // whether `told` has not followed the last failure or decision yet
-  bool awaits_telling_ = false;       // whether a wait would be over if `told` were called
-  std::uint32_t records_told_ = 0;    // see `told`
+  std::uint64_t decisions_ = 0;     // the number of calls of `decide`
+  bool is_untold_ = false;          // whether `told` has not followed the last failure or decision yet
+  bool awaits_telling_ = false;     // whether a wait would be over if `told` were called
+  std::uint32_t records_told_ = 0;  // see `told`
   std::shared_ptr<Arena> arena_;
   const Plan plan_;
   std::shared_ptr<Lendings> lendings_;

@@ -116,10 +116,9 @@ bool HubLock::is_in_call(unsigned long thread) const {
 
 // Returns whether other threads make calls that a call for `part` must not run beside.
 bool HubLock::any_call_besides(unsigned long thread, PartNumber part) const {
-  return std::any_of(calls_.begin(), calls_.end(),
-                     [=](const Call& c) {
-                       return c.thread != thread && !c.is_supervisors && (!part || !c.part || c.part == part);
-                     });
+  return std::any_of(calls_.begin(), calls_.end(), [=](const Call& c) {
+    return c.thread != thread && !c.is_supervisors && (!part || !c.part || c.part == part);
+  });
 }
 
 void HubLock::Guard::end() {

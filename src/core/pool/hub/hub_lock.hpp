@@ -90,8 +90,8 @@ class HubLock {
     const Inside inside_;
   };
 
-  // Makes this thread the supervisor's. Its calls are not refused while other threads are in calls, because a log handler
-  // that it runs may call the pool.
+  // Makes this thread the supervisor's. Its calls are not refused while other threads are in calls, because a log
+  // handler that it runs may call the pool.
   void become_supervisor() { supervisor_.store(PyThread_get_thread_ident(), std::memory_order_relaxed); }
   bool is_supervisor(unsigned long thread) const { return supervisor_.load(std::memory_order_relaxed) == thread; }
 
@@ -101,8 +101,8 @@ class HubLock {
   // Wakes the threads that wait for news.
   void announce();
 
-  // Defers `close` until all current calls have ended. If this thread is in none of them, and `waits` is true, waits for
-  // their end. Returns false if no call is running.
+  // Defers `close` until all current calls have ended. If this thread is in none of them, and `waits` is true, waits
+  // for their end. Returns false if no call is running.
   bool put_off(nb::object close, bool waits);
   // Returns whether a close was deferred. If so, every wait must return at once.
   bool is_closing() const { return is_closing_.load(std::memory_order_relaxed); }
@@ -147,9 +147,9 @@ class HubLock {
   std::uint32_t waiters_ = 0;           // the threads that wait for `changed_`
   std::atomic<unsigned long> turn_{0};  // the thread that has the turn; 0 if none has
   std::atomic<unsigned long> supervisor_{0};
-  std::vector<Call> calls_;             // the outermost call of each thread
-  std::uint64_t news_ = 0;              // the number of calls of `announce`
-  nb::object close_;                    // The deferred close; null if there is none.
+  std::vector<Call> calls_;  // the outermost call of each thread
+  std::uint64_t news_ = 0;   // the number of calls of `announce`
+  nb::object close_;         // The deferred close; null if there is none.
   std::atomic<bool> is_closing_{false};
   bool is_running_close_ = false;
   Inside inside_;  // only the thread that has the turn uses it

@@ -32,7 +32,7 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
   const auto deadline = start + Nanoseconds(timeout_ns);
   const std::uint64_t decisions = decisions_;
   std::optional<std::uint32_t> records;  // those that workers had sent when the wait was over
-  for (auto now = start;;) {  // the clock is read once per turn of the loop
+  for (auto now = start;;) {             // the clock is read once per turn of the loop
     const std::uint32_t heard = bell_.count();
     workers_.mail().write_on();
     drain();
@@ -92,9 +92,9 @@ void Hub::pass_on() {
 }
 
 // Sleeps without the GIL, and lets other threads enter. The first thread sleeps on the bell until it was rung `needed`
-// times after `heard`, or for about `limit`. While messages are under way, it sleeps only until one of them can continue.
-// The other threads wait until the first one has woken up; for their sake it wakes up for each result. `now`: the time
-// before the sleep; becomes the time after it.
+// times after `heard`, or for about `limit`. While messages are under way, it sleeps only until one of them can
+// continue. The other threads wait until the first one has woken up; for their sake it wakes up for each result. `now`:
+// the time before the sleep; becomes the time after it.
 void Hub::sleep(std::uint32_t heard, std::uint32_t needed, Nanoseconds limit, Clock::time_point& now) {
   const nb::gil_scoped_release release;
   const Mail::UnderWay messages = workers_.mail().under_way();
@@ -227,9 +227,7 @@ nb::object Hub::receive_from(TimeOfCall& now, std::uint32_t wanted, std::uint32_
                              const std::vector<std::uint32_t>& order) {
   const std::uint32_t there = slots_.pending(number);
   if (tracing_.is_on()) tracing_.note_call(now.get());
-  const auto is_ordinary = [this] {
-    return !slots_.guards()->any_unraised();
-  };
+  const auto is_ordinary = [this] { return !slots_.guards()->any_unraised(); };
   if (there == 0 || !is_ordinary()) return nb::none();
   if (!wait_from(now.get(), wanted == 0 ? there : std::min(wanted, there), -1, number) || !is_ordinary())
     return nb::none();

@@ -15,7 +15,8 @@ namespace remuda {
 class SlotGuards {
  public:
   // At first, every slot must be reset, and no env is lost.
-  SlotGuards(std::uint32_t slots, std::uint32_t envs) : required_(slots, Required::kForAll), count_(slots), lost_(envs) {}
+  SlotGuards(std::uint32_t slots, std::uint32_t envs)
+      : required_(slots, Required::kForAll), count_(slots), lost_(envs) {}
 
   // Refuses steps of this slot until a reset is sent to it, and unless `can_be_observed` also observes.
   void require_reset(std::uint32_t slot, bool can_be_observed = false) {

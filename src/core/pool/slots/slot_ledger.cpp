@@ -86,7 +86,8 @@ std::optional<Refusal> SlotLedger::refusal(Op op, const std::vector<std::uint32_
   };
   std::optional<Refusal> refusal;
   if (op != Op::kReset && guards_->any_must_reset())
-    refusal = because(Refusal::Reason::kMustReset, [this, op](auto slot) { return guards_->must_reset_before(op, slot); });
+    refusal =
+        because(Refusal::Reason::kMustReset, [this, op](auto slot) { return guards_->must_reset_before(op, slot); });
   if (!refusal && guards_->any_lost())
     refusal = because(Refusal::Reason::kLost, [this](auto slot) { return guards_->is_lost(env_of(slot)); });
   if (!refusal && !std::all_of(targets.begin(), targets.end(), [this](auto slot) { return is_idle(slot); }))

@@ -8,8 +8,8 @@
 namespace remuda {
 
 Workers::Workers(const std::shared_ptr<Arena>& arena, const Plan& plan,
-                 const std::vector<std::uint32_t>& envs_of_worker,
-                 const nb::sequence& queues, std::uint32_t max_running)
+                 const std::vector<std::uint32_t>& envs_of_worker, const nb::sequence& queues,
+                 std::uint32_t max_running)
     : arena_(*arena),
       plan_(plan),
       figures_(arena->at<WorkerFigures>(plan.worker_figures)),
@@ -122,9 +122,7 @@ Clock::time_point Workers::next_check(Clock::time_point now) const {
   return std::max(next, now + std::chrono::milliseconds(1));
 }
 
-std::int64_t Workers::lost_ns() {
-  return clock_.lost().count();
-}
+std::int64_t Workers::lost_ns() { return clock_.lost().count(); }
 
 nb::tuple Workers::doing(std::uint32_t worker) const {
   const Port& port = ports_[worker];

@@ -13,7 +13,7 @@ class WorkerState(Enum):
     """The state of a worker, as supervision sees it. docs/architecture.md shows the same states in a table."""
 
     RUNNING = "serves its envs"
-    CLOSING = "closes its env to be replaced; messages wait for its successor"
+    CLOSING = "closes its envs to be replaced; messages wait for its successor"
     KILLED = "was killed by the pool, which has not noted its death yet"
     ABSENT = "is dead; its successor is being started"
     LOST = "is dead and has no successor"
@@ -34,7 +34,7 @@ class Life:
 
     Attributes:
         state: The state.
-        cause: KILLED: makes the error of its death from the arguments of WorkerDiedError.
+        cause: KILLED, and CLOSING after a fault: makes the error of its death from the arguments of WorkerDiedError.
     """
 
     state: WorkerState = WorkerState.RUNNING

@@ -59,7 +59,8 @@ class Supervisor:
             self._tell_at = now + _TOGETHER_NS
         self._relay_records()
         if now < self._tell_at and not hub.awaits_telling:
-            return self._running.workers.supervision.remind(self._tell_at - now)
+            self._running.workers.supervision.remind(self._tell_at - now)
+            return
         try:
             self._reports.tell()
         finally:

@@ -1,0 +1,173 @@
+"""The pool notices faults, and mends them, while the program does not call it."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import accidents
+import pytest
+from accidents import once
+from failing import LIMIT
+from pairs import each
+from pool_envs import Gate, counting, hooked
+from programs import Script, kill
+
+from remuda import FaultPolicy, Pool
+from remuda.errors import WorkerDiedError
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="worker processes need Linux")
+
+
+def healing(path: Path, start_method: str = "forkserver", **hooks: Callable[..., Any]) -> tuple[Pool, Gate]:
+    """Returns a pool of two envs, and a gate at which env 1 waits when it is built again."""
+    gate = Gate(path)
+    build = once(path / "built", lambda _: gate.wait(), skip=1)
+    faults = FaultPolicy("restart", step_timeout=LIMIT, backoff=0)
+    fns = hooked(2, build=build, **hooks)
+    return Pool(fns, start_method=start_method, faults=faults), gate  # type: ignore[arg-type]
+
+
+@each(accident=[accidents.kill_myself, accidents.wait_for_ever], start_method=["forkserver", "fork"])
+def test_an_env_that_dies_or_hangs_in_a_step_is_built_again(accident: Any, start_method: str, tmp_path: Path) -> None:
+    pool, gate = healing(tmp_path, start_method, step=once(tmp_path / "failed", accident))
+    with pool:
+        pool.reset()
+        pool.send([1, 1])
+        gate.let_pass()  # the program calls nothing until the env is built again
+        assert pool.recv(order="slot").truncations.tolist() == [False, True]
+        assert pool.step([1, 1]).obs[1].tolist() == [1, 1, 0, -1]
+        assert pool.stats().restarts == 1
+
+
+def test_an_env_that_raises_is_built_again(tmp_path: Path) -> None:
+    pool, gate = healing(tmp_path, step=once(tmp_path / "failed", accidents.raise_value_error))
+    with pool:
+        pool.reset()
+        pool.send([1, 1])
+        gate.let_pass()
+        assert pool.recv(order="slot").truncations.tolist() == [False, True]
+        assert pool.stats().restarts == 0
+
+
+def test_an_idle_worker_that_dies_is_replaced(tmp_path: Path) -> None:
+    pool, gate = healing(tmp_path)
+    with pool:
+        pool.reset()
+        kill(pool, 1)
+        gate.let_pass()
+        assert pool.step([1, 1]).truncations.tolist() == [False, True]
+        assert pool.step([2, 2]).obs[:, 2].tolist() == [2, 0]
+
+
+def test_a_spare_that_dies_is_replaced(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    build = once(tmp_path / "built", lambda _: gate.wait(), skip=1)
+    with Pool(hooked(3, (2,), 1, build=build), spares=1, faults="restart") as pool:
+        pool.reset()
+        kill(pool, 2)
+        gate.let_pass()
+        for _ in range(4):
+            pool.step([1, 1])
+        assert pool.stats().restarts == 1
+
+
+def test_log_records_arrive_and_faults_are_logged() -> None:
+    logged, messages = threading.Semaphore(0), []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append((record.getMessage(), threading.current_thread().name))
+            logged.release()
+
+    handler, loggers = Handler(), [logging.getLogger(name) for name in ("remuda", "test.env")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        with Pool(hooked(2, step=lambda *_: loggers[1].warning("slow")), faults="restart", name="healer") as pool:
+            pool.reset()
+            pool.send([1, 1])
+            assert logged.acquire()
+            pool.recv()
+            kill(pool, 0)
+            assert logged.acquire()
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+    assert [message.split(" (")[0] for message, _ in messages] == ["slow", "worker 0"]
+    assert {thread for _, thread in messages} == {"healer-supervisor"}
+
+
+def test_without_restarts_a_death_is_raised_by_the_next_command_to_its_env() -> None:
+    with Pool(counting(2)) as pool:
+        pool.reset()
+        kill(pool, 1)
+        pool.send([1], env_ids=[0])
+        assert pool.recv().env_ids.tolist() == [0]
+        with pytest.raises(WorkerDiedError, match="killed by SIGKILL"):
+            pool.step([1, 1])
+
+
+# -- the thread ------------------------------------------------------------------------------------------
+
+
+def supervisors() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("remuda")]
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+def test_a_close_ends_the_thread(backend: Any) -> None:
+    pool = Pool(counting(2), backend=backend)
+    pool.reset()
+    assert "remuda-supervisor" in supervisors()
+    pool.close()
+    assert not supervisors()
+
+
+def test_the_thread_does_not_keep_a_pool_that_is_dropped() -> None:
+    pool = Pool(counting(2))
+    pool.reset()
+    del pool
+    gc.collect()
+    assert not supervisors()
+
+
+def test_a_start_that_fails_leaves_no_thread() -> None:
+    with pytest.raises(Exception, match="broken"):
+        Pool(hooked(2, build=accidents.raise_value_error))
+    assert not supervisors()
+
+
+def test_a_pool_that_was_made_in_a_thread_heals(tmp_path: Path) -> None:
+    made: list[tuple[Pool, Gate]] = []
+    thread = threading.Thread(target=lambda: made.append(healing(tmp_path)))
+    thread.start()
+    thread.join()
+    ((pool, gate),) = made
+    with pool:
+        pool.reset()
+        kill(pool, 1)
+        gate.let_pass()
+        assert pool.step([1, 1]).truncations.tolist() == [False, True]
+
+
+def test_the_program_ends_while_a_successor_is_built(script: Callable[..., Script], tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    run = script(
+        f"""
+from accidents import once
+gate = {gate!r}
+build = once({str(tmp_path / "built")!r}, lambda _: gate.wait(), skip=1)
+pool = Pool(hooked(2, build=build), faults="restart")
+pool.reset()
+os.kill(pool.workers[1].pid, signal.SIGKILL)
+gate.await_arrival()
+"""
+    )
+    code, output, errors = run.await_end()
+    assert (code, output, len(errors.splitlines())) == (0, "", 1)  # the log record of the death
