@@ -5,8 +5,7 @@ the core as processes do, because valgrind cannot watch processes as a pool does
 two runs of different length, so that one-time work does not count. A face whose framework is not installed is left out.
 
 A program runs some fifty times slower under valgrind, and the clock does not. So work that is due after some time would
-be done too often. This script sets the intervals to a second: normally workers publish a part of a batch after 20 us,
-and the pool looks at processes and deadlines every 10 ms (some 300 instructions).
+be done too often. Normally workers publish a part of a batch after 20 us; here after a second.
 """
 
 from __future__ import annotations
@@ -46,16 +45,11 @@ FEW, MANY = 200, 4200
 STRETCHED_NS = 1_000_000_000
 
 
-def put_off_looks(pool: remuda.Part) -> None:
-    pool._engine.running.hub.workers.look_every(STRETCHED_NS)
-
-
 # -- the programs that valgrind counts -------------------------------------------------------------------
 
 
 def of_pool(steps: int, actions: Any = ACTIONS) -> None:
     with remuda.Pool([NullEnv] * NUM_ENVS, **OPTIONS) as pool:
-        put_off_looks(pool)
         pool.reset()
         for _ in range(steps):
             pool.step(actions)
@@ -64,7 +58,6 @@ def of_pool(steps: int, actions: Any = ACTIONS) -> None:
 def of_reader(steps: int, beside: Callable[[Any], Any] = nullcontext, make_env: Any = NullEnv, **options: Any) -> None:
     """Steps a pool and reads all arrays of each batch. ``beside(pool)`` is a context manager around the steps."""
     with remuda.Pool([make_env] * NUM_ENVS, **{**OPTIONS, **options}) as pool, beside(pool):
-        put_off_looks(pool)
         pool.reset()
         for _ in range(steps):
             batch = pool.step(ACTIONS)
@@ -93,7 +86,6 @@ def watched(_: remuda.Pool) -> Iterator[None]:
 
 def of_face(steps: int, make: Callable[[], Any]) -> None:
     envs = make()
-    put_off_looks(envs.pool)
     envs.reset()
     for _ in range(steps):
         envs.step(ACTIONS)

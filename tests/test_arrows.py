@@ -57,7 +57,7 @@ ARROWS = {
     "_bench": {"remuda", "_factories", "_system"},
     "_cluster": {  # a backend, too
         *("remuda", "stats", "errors", "_wording", "_core", "_wire", "_relay", "_worker", "_backends", "_engine"),
-        *("_keywords", "_factories", "_progress", "_training"),
+        *("_keywords", "_factories", "_progress", "_training", "_system"),
     },
     "_training": {
         *("remuda", "errors", "_error_frames", "_seeds", "_wire", "_progress", "_videos"),

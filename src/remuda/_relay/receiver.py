@@ -24,7 +24,7 @@ _COUNTER = 1 << 32  # the number at which the count of datagrams wraps around
 
 
 class Relay:
-    """A socket that all workers of a pool write datagrams to. The pool reads it while it waits.
+    """A socket that all workers of a pool write datagrams to. The pool's supervisor reads it.
 
     One socket serves all workers. A worker that dies while it writes leaves a whole datagram or none, and a successor
     only needs the same descriptor.

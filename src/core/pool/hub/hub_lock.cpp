@@ -80,7 +80,7 @@ void HubLock::begin_call(unsigned long thread, PartNumber part, bool is_supervis
     }
     if (!is_waiting && !is_refused) {
       calls_.push_back({thread, part, is_supervisors});
-      if (turn() == 0) return give_turn(thread);
+      if (take_turn(thread)) return;
     }
   }
   if (is_waiting) refuse_interruption();
@@ -89,7 +89,7 @@ void HubLock::begin_call(unsigned long thread, PartNumber part, bool is_supervis
     {
       nb::gil_scoped_release release;
       std::unique_lock lock(mutex_);
-      if (wait_for(lock, kBetweenSignals, [this] { return turn() == 0; })) return give_turn(thread);
+      if (wait_for(lock, kBetweenSignals, [=, this] { return take_turn(thread); })) return;
     }
     if (PyErr_CheckSignals() == 0) continue;
     {
@@ -106,8 +106,8 @@ void HubLock::remove_call(unsigned long thread) {
     calls_.clear();
   else
     std::erase_if(calls_, [=](const Call& c) { return c.thread == thread; });
-  if (turn() == thread) give_turn(0);
-  if (waiters_ != 0) changed_.notify_all();
+  if (turn() == thread) give_up_turn();
+  if (waiters_.load() != 0) changed_.notify_all();
 }
 
 bool HubLock::is_in_call(unsigned long thread) const {
@@ -163,16 +163,17 @@ HubLock::Absence::Absence(HubLock& hub_lock)
       thread_(hub_lock.turn()),
       news_(hub_lock.news_),
       inside_(std::exchange(hub_lock.inside_, Inside())) {
+  if (!lock_.give_up_turn()) return;
   const std::lock_guard lock(lock_.mutex_);
-  lock_.give_turn(0);
-  if (lock_.waiters_ != 0) lock_.changed_.notify_all();
+  lock_.changed_.notify_all();
 }
 
 HubLock::Absence::~Absence() {
-  std::unique_lock lock(lock_.mutex_);
-  while (!lock_.wait_for(lock, kBetweenSignals, [this] { return lock_.turn() == 0; })) {
+  if (!lock_.take_turn(thread_)) {
+    std::unique_lock lock(lock_.mutex_);
+    while (!lock_.wait_for(lock, kBetweenSignals, [this] { return lock_.take_turn(thread_); })) {
+    }
   }
-  lock_.give_turn(thread_);
   lock_.inside_ = inside_;
 }
 
@@ -194,7 +195,7 @@ void HubLock::require_no_other_thread(PartNumber part) {
 void HubLock::announce() {
   const std::lock_guard lock(mutex_);
   ++news_;
-  if (waiters_ != 0) changed_.notify_all();
+  if (waiters_.load() != 0) changed_.notify_all();
 }
 
 bool HubLock::put_off(nb::object close, bool waits) {

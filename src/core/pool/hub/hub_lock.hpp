@@ -120,9 +120,18 @@ class HubLock {
     nb::object close;         // the deferred close, if it must run now; else null
   };
 
-  // A thread may compare the turn with itself at any time. Everything else needs the lock, which also orders memory.
+  // A thread may compare the turn with itself at any time. It takes the turn by one atomic operation, so that a sleep
+  // costs no lock. A thread that waits for the turn first counts itself, and then looks; one that gives it up does so
+  // first, and then looks for waiters. Both are sequentially consistent, so one of the two sees the other.
   unsigned long turn() const { return turn_.load(std::memory_order_relaxed); }
-  void give_turn(unsigned long thread) { turn_.store(thread, std::memory_order_relaxed); }
+  bool take_turn(unsigned long thread) {
+    unsigned long nobody = 0;
+    return turn_.compare_exchange_strong(nobody, thread);
+  }
+  bool give_up_turn() {
+    turn_.store(0);
+    return waiters_.load() != 0;
+  }
 
   bool is_taken() const { return inside_.is_inside || inside_.is_handling; }
   std::unique_lock<std::mutex> lock_unless_alone(std::size_t own);
@@ -144,8 +153,8 @@ class HubLock {
 
   std::mutex mutex_;  // protects the members below; no thread calls Python while it holds it
   std::condition_variable changed_;
-  std::uint32_t waiters_ = 0;           // the threads that wait for `changed_`
-  std::atomic<unsigned long> turn_{0};  // the thread that has the turn; 0 if none has
+  std::atomic<std::uint32_t> waiters_{0};  // the threads that wait for `changed_`
+  std::atomic<unsigned long> turn_{0};     // the thread that has the turn; 0 if none has
   std::atomic<unsigned long> supervisor_{0};
   std::vector<Call> calls_;  // the outermost call of each thread
   std::uint64_t news_ = 0;   // the number of calls of `announce`

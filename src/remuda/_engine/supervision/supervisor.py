@@ -137,7 +137,9 @@ class Supervisor:
         self.workers.renew(event.worker, has_grown=bool(event.flags & _core.GROWN))
         if event.flags & _core.IS_MESSAGE:  # a spare's reset in advance, which the worker's successor makes
             self.addressees.pop(event.sequence, None)
-        elif event.flags & _core.UNDONE:  # a reset in mid-episode, which the worker's successor repeats
+            return
+        assert event.slot is not None  # the result of a command
+        if event.flags & _core.UNDONE:  # a reset in mid-episode, which the worker's successor repeats
             self._running.hub.resolve(event.slot, _core.Outcome.RESEND)
         elif self._mode.in_same_step and not event.flags & _core.HAS_SPARES:  # the reset completes a step's row
             self._running.hub.resolve(event.slot, _core.Outcome.RESET, event.parts)
@@ -149,6 +151,7 @@ class Supervisor:
         if is_answer:
             self._abandon(event.sequence, error)
         else:
+            assert event.slot is not None  # the result of a command
             self._running.hub.resolve(event.slot, _core.Outcome.DROP)
         if event.slot is not None and loss is not None:
             self.envs.lost(event.slot, loss, awaited=not is_answer)
