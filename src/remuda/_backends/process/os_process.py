@@ -8,12 +8,16 @@ from collections.abc import Callable, Sequence
 from remuda import _core
 from remuda._backends.deadline import Deadline
 from remuda._backends.process.process_tree import kill_process_trees
+from remuda._system.apart import Flag
+from remuda._system.forks import fork_safe_lock
 from remuda._system.polling import wait_readable
 from remuda._wire.channel import SocketChannel
 
 _SIGTERM_SECONDS = 1.0  # seconds for workers that clean up on SIGTERM.
 _SIGKILL_SECONDS = 10.0  # seconds for the kernel to free a large memory. A slower process hangs in a system call.
 _FAMILY_SECONDS = 1.0  # seconds for the end of processes that a worker has started
+
+_reaping = fork_safe_lock()  # held while exit codes are taken, because each of them can be taken once
 
 
 class WorkerProcess:
@@ -82,28 +86,27 @@ def reap(processes: Sequence[WorkerProcess]) -> None:
 
     One search serves all of them, so the process that a survivor belongs to is not known.
     """
-    ended = [process for process in processes if not process.ended and process.wait(0)]
-    survivors = kill_process_trees([process.key for process in ended], _FAMILY_SECONDS)
-    for process in ended:
-        process.has_survivors = bool(survivors)
-        process._take_exitcode()
+    with _reaping:
+        ended = [process for process in list(processes) if not process.ended and process.wait(0)]
+        survivors = kill_process_trees([process.key for process in ended], _FAMILY_SECONDS)
+        for process in ended:
+            process.has_survivors = bool(survivors)
+            process._take_exitcode()
 
 
-def end_all(processes: Sequence[WorkerProcess], timeout: float) -> list[int]:
+def end_all(processes: Sequence[WorkerProcess], timeout: float, haste: Flag) -> list[int]:
     """Ends processes: waits `timeout` seconds for them to end, then sends SIGTERM, then SIGKILL.
 
-    Returns the pids of the processes and their descendants that did not end.
+    If `haste` is set, sends SIGKILL at once. Returns the pids of the processes and their descendants that did not end.
     """
-    try:
-        if not _all_end_within(timeout, processes):
-            _signal_all(signal.SIGTERM, processes)
-            _all_end_within(_SIGTERM_SECONDS, processes)
-    finally:  # kills even if Ctrl-C interrupts the waiting
-        _signal_all(signal.SIGKILL, processes)
-        _all_end_within(_SIGKILL_SECONDS, processes)
-        reap(processes)
-        for process in processes:
-            process.release()
+    if not _all_end_within(timeout, processes, haste):
+        _signal_all(signal.SIGTERM, processes)
+        _all_end_within(_SIGTERM_SECONDS, processes, haste)
+    _signal_all(signal.SIGKILL, processes)
+    _all_end_within(_SIGKILL_SECONDS, processes)
+    reap(processes)
+    for process in processes:
+        process.release()
     survivors = kill_process_trees([process.key for process in processes if process.has_survivors], _FAMILY_SECONDS)
     return [process.pid for process in processes if not process.wait(0)] + survivors
 
@@ -114,9 +117,12 @@ def _signal_all(number: int, processes: Sequence[WorkerProcess]) -> None:
             process.signal_group(number)
 
 
-def _all_end_within(timeout: float, processes: Sequence[WorkerProcess]) -> bool:
-    deadline = Deadline(timeout)
-    for process in processes:
-        while not process.wait(deadline.slice()) and not deadline.has_passed():
-            pass
-    return all(process.wait(0) for process in processes)
+def _all_end_within(seconds: float, processes: Sequence[WorkerProcess], haste: Flag | None = None) -> bool:
+    """Returns whether all processes end within `seconds`. Does not wait any longer once `haste` is set."""
+    deadline, also, is_late = Deadline(seconds), [] if haste is None else [haste.fileno()], False
+    while running := [process.pidfd for process in processes if not process.wait(0)]:
+        if is_late or (haste is not None and haste.is_set()):
+            return False
+        wait_readable([*running, *also], deadline.slice())
+        is_late = deadline.has_passed()
+    return True

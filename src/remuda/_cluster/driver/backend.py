@@ -29,6 +29,7 @@ from remuda._engine.options.pool_options import EnvFn
 from remuda._engine.startup.inheritance import IS_FRESH_ON_SHARD, RESULTS, Inheritance
 from remuda._engine.supervision.quota import Quota
 from remuda._relay.log import logger
+from remuda._system.apart import Flag
 from remuda._system.polling import wait_readable
 from remuda._wire import by_value
 from remuda._wire.failures import Interrupts
@@ -226,13 +227,13 @@ class RayBackend:
     def last_stack(self, worker: int) -> str:
         return ""
 
-    def start_successor(self, worker: int, timeout: float | None, is_unwanted: Callable[[], bool]) -> Reports:
+    def start_successor(self, worker: int, timeout: float | None, unwanted: Flag) -> Reports:
         link, env_ids = self.link_of[worker], self.workers[worker].env_ids
         with self._starting:  # all workers of a shard have one successor
             if link.state is LinkState.GONE:
                 link.start(self.order, link.generation + 1)
                 self.metrics.note_restart(link.share.shard)
-        while not is_unwanted():
+        while not unwanted.is_set():
             if link.state is LinkState.GONE:
                 if isinstance(link.error, RemudaError):
                     raise link.error

@@ -9,6 +9,7 @@ from queue import Empty, SimpleQueue
 
 from remuda._backends.base import Processes
 from remuda._engine.history.fault_kinds import forget_frames
+from remuda._system.apart import Flag
 from remuda._system.exiting import note_own_thread
 from remuda._worker.env_report import Reports
 from remuda.errors import RemudaError
@@ -22,7 +23,7 @@ class Successors:
         self._processes, self._start_timeout, self._wake = processes, start_timeout, wake
         self._outcomes: SimpleQueue[tuple[int, Reports | RemudaError]] = SimpleQueue()
         self._threads: dict[int, threading.Thread] = {}  # the latest thread of each worker
-        self._stopping = threading.Event()
+        self._stopping = Flag()
 
     def start(self, worker: int, at: float) -> None:
         """Begins to start the successor of a dead worker. `at`: the time of the start, of `time.monotonic`."""
@@ -50,7 +51,7 @@ class Successors:
             return
         outcome: Reports | RemudaError
         try:
-            outcome = self._processes.start_successor(worker, self._start_timeout, self._stopping.is_set)
+            outcome = self._processes.start_successor(worker, self._start_timeout, self._stopping)
         except RemudaError as error:
             outcome = error
         except Exception as error:

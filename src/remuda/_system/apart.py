@@ -1,0 +1,106 @@
+"""Runs work in a thread of its own, where no signal handler interrupts it.
+
+Python runs signal handlers in the main thread, and they may raise between any two steps. Code that must not be left
+half done, such as the start of a process, runs in another thread while the main thread waits.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from typing import Generic, TypeVar
+
+from remuda import _core
+from remuda._system.exiting import is_exiting, note_own_thread
+from remuda._system.forks import register_holder
+from remuda._system.polling import wait_readable
+
+_Result = TypeVar("_Result")
+
+
+def run_apart(work: Callable[[], _Result], cancel: Callable[[], object]) -> _Result:
+    """Returns `work()`, called in a thread of its own, or raises its error.
+
+    If a signal handler raises meanwhile, calls `cancel`, waits until `work` has ended, and raises the handler's error.
+    Further interrupts do not shorten this wait. `cancel` must make `work` end soon.
+
+    Calls `work` directly in a thread other than the main thread, which no signal handler interrupts. It also does so if
+    no thread can be started, as at the interpreter's exit.
+    """
+    if threading.current_thread() is not threading.main_thread() or is_exiting():
+        return work()
+    job = _Job(work)
+    try:
+        job.thread.start()
+        job.thread.join()
+    except RuntimeError:  # the system allows no more threads; `work` itself raises in `result` only
+        return work()
+    except BaseException:
+        cancel()
+        job.wait_out()
+        raise
+    return job.result()
+
+
+class _Job(Generic[_Result]):
+    """Work that a thread runs, and its outcome."""
+
+    def __init__(self, work: Callable[[], _Result]) -> None:
+        self._work, self._context = work, copy_context()
+        self._claim = threading.Lock()  # held by the thread that runs the work, or by the caller that has given up
+        self._value: list[_Result] = []
+        self._error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, name="remuda-apart", daemon=False)
+        note_own_thread(self.thread)
+
+    def _run(self) -> None:
+        if not self._claim.acquire(blocking=False):
+            return
+        try:
+            self._value.append(self._context.run(self._work))
+        except BaseException as error:
+            # Without this frame, which refers to the error.
+            self._error = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
+
+    def wait_out(self) -> None:
+        """Waits until the work has ended, or prevents its begin if the start of the thread was interrupted."""
+        while not self._claim.acquire(blocking=False) and self.thread.is_alive():
+            with suppress(BaseException):
+                self.thread.join()
+
+    def result(self) -> _Result:
+        error, self._error = self._error, None
+        if error is None:
+            return self._value.pop()
+        try:
+            raise error
+        finally:
+            del error  # otherwise the error would refer to this frame, which refers to the error
+
+
+class Flag:
+    """An event that a thread can await together with descriptors: `fileno` is readable once it is set."""
+
+    def __init__(self) -> None:
+        self._fds = _core.Descriptors(map(os.eventfd, [0]))
+        register_holder(self)
+
+    def fileno(self) -> int:
+        return self._fds[0]
+
+    def set(self) -> None:
+        os.eventfd_write(self.fileno(), 1)
+
+    def is_set(self) -> bool:
+        return self.wait(0)
+
+    def wait(self, seconds: float | None) -> bool:
+        """Returns whether the flag is set within `seconds`; None: no limit."""
+        return wait_readable([self.fileno()], seconds)
+
+    def drop_descriptors(self) -> None:
+        """Closes a forked child's copy of the descriptor."""
+        self._fds.close()
