@@ -92,7 +92,9 @@ class Flag:
         return self._fds[0]
 
     def set(self) -> None:
-        os.eventfd_write(self.fileno(), 1)
+        """Sets the flag. Does nothing if it is closed."""
+        for fd in self._fds:
+            os.eventfd_write(fd, 1)
 
     def is_set(self) -> bool:
         return self.wait(0)
@@ -101,6 +103,9 @@ class Flag:
         """Returns whether the flag is set within `seconds`; None: no limit."""
         return wait_readable([self.fileno()], seconds)
 
+    def close(self) -> None:
+        self._fds.close()
+
     def drop_descriptors(self) -> None:
         """Closes a forked child's copy of the descriptor."""
-        self._fds.close()
+        self.close()

@@ -12,6 +12,7 @@ turn: it sends a request, and waits for the answer.
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -23,7 +24,7 @@ from typing import Any, TypeAlias
 
 from remuda import _core
 from remuda._backends.forkserver.imports import Imports
-from remuda._backends.forkserver.messages import Answer, Failed, Fork, Preload, Reap, Request, receive, send
+from remuda._backends.forkserver.messages import Answer, Failed, Fork, Preload, Reap, Request, receive, send_pickled
 from remuda._backends.forkserver.server_process import (
     DEATH_SECONDS,
     end_server,
@@ -48,6 +49,7 @@ It raises an exception to give up the request.
 _PATIENCE = 10.0  # seconds for an answer before the server is replaced; imports may take longer.
 _MOMENT = 0.5  # seconds for the answer to an abandoned request, before the server is ended.
 _REAP_SECONDS = 1.0  # seconds for an exit code that only the server can read.
+_SLICE = 0.05  # seconds between two checks whether a request that waits for its turn is given up
 
 _AT_START = (
     "when it started; its output is on stderr; expected {!r} (sys.executable) to run Python with the packages and "
@@ -64,8 +66,8 @@ class ForkServer:
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._process, self._sock = start_server(environment)
-        self._turns = _core.Descriptors([os.eventfd(1, os.EFD_CLOEXEC | os.EFD_NONBLOCK)])  # 1: the turn is free
-        self._holder: int | None = None  # the thread that has the turn
+        self._lock = threading.Lock()  # held by the thread that has the turn
+        self._holder: int | None = None  # that thread
         self._unread: deque[Request | None] = deque([None])  # requests without an answer; None: the server's start
         self._preloaded: set[str] = set()
         self._workers: set[int] = set()  # pids of workers that the server has not reaped
@@ -96,10 +98,8 @@ class ForkServer:
     def preload(self, module: str, wait: Wait) -> None:
         """Imports a module for all later workers. Raises the import's exception."""
         if module not in self._preloaded:
-            with self._turn(wait):
-                if module not in self._preloaded:
-                    self._ask(Preload(module, import_path()), (), wait)
-                    self._preloaded.add(module)
+            self._request(Preload(module, import_path()), (), wait)
+            self._preloaded.add(module)
 
     def fork(
         self, worker_socket: int, environment: dict[str, str], output: int | None, wait: Wait
@@ -109,9 +109,8 @@ class ForkServer:
         `output`: the worker's descriptors 1 and 2; None: those of this process.
         """
         request = Fork(os.getpid(), environment, _directory(), import_path(), arguments())
-        with self._turn(wait):
-            pid, pidfds = self._ask(request, (worker_socket, *((1, 2) if output is None else (output, output))), wait)
-            self._workers.add(pid)
+        pid, pidfds = self._request(request, (worker_socket, *((1, 2) if output is None else (output, output))), wait)
+        self._workers.add(pid)
         return pid, pidfds
 
     def reap(self, pid: int) -> int | None:
@@ -120,22 +119,30 @@ class ForkServer:
             return reap_orphan(pid, self._process)
         code = exitcode_of_zombie(pid)
         self._zombies.add(pid)
-        return self.finish_reaping().get(pid) if code is None else code
+        if code is None:
+            return self.finish_reaping().get(pid)
+        if not self._unread and self._lock.acquire(blocking=False):
+            with self._releasing(), suppress(ServerGoneError):
+                self._send(Reap((pid,)))  # a later request reads the answer
+        return code
 
     def finish_reaping(self) -> dict[int, int]:
         """Waits for a short time until the server has reaped all zombies. Returns the exit codes of these."""
         deadline = time.monotonic() + _REAP_SECONDS
 
-        def wait(fds: Sequence[int], _seconds: float | None) -> bool:
-            if not wait_readable(fds, deadline - time.monotonic()):
+        def wait(fds: Sequence[int], seconds: float | None) -> bool:
+            left = deadline - time.monotonic()
+            if wait_readable(fds, left if seconds is None else min(left, seconds)):
+                return True
+            if left <= 0:
                 raise TimeoutError
-            return True
+            return False
 
         codes: dict[int, int] = {}
         # A finalizer that interrupts this thread within its turn must not wait for that turn.
         if self._zombies and self._is_open and self._holder != threading.get_ident():
-            with suppress(TimeoutError, ServerGoneError, RemudaError), self._turn(wait):
-                codes = self._ask(Reap(tuple(self._zombies)), (), wait)
+            with suppress(TimeoutError, ServerGoneError, RemudaError):
+                codes = self._request(Reap(tuple(self._zombies.copy())), (), wait)
         return codes
 
     def retire(self, wait: Wait) -> None:
@@ -147,50 +154,53 @@ class ForkServer:
         """Closes a forked child's copies of the descriptors."""
         self._sock.close()
         self._process.close()
-        self._turns.close()
 
-    # -- in turn ---------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------
+
+    def _request(self, request: Request, fds: Sequence[int], wait: Wait) -> Any:
+        """Sends a request, and returns the value of its answer; for a `Fork`, also its descriptors."""
+        data = pickle.dumps(request)  # before the turn, because this may run finalizers that reap workers
+        with self._turn(wait):
+            while self._unread:  # the server's start, or requests that were abandoned
+                self._clear_away(*self._next_answer(request, wait))
+            if self._zombies and not isinstance(request, Reap):
+                self._send(Reap(tuple(self._zombies.copy())))
+            self._send(request, data, fds)
+            while True:
+                answered, answer, received = self._next_answer(request, wait)
+                if answered is not request:
+                    continue
+                if answer.error is not None:
+                    raise _error_of(answer.error, request)
+                return (answer.value, received) if isinstance(request, Fork) else answer.value
 
     @contextmanager
     def _turn(self, wait: Wait) -> Iterator[None]:
         """Waits until no other thread has the turn, and has it then. Raises ServerGoneError if the server has ended."""
-        while True:
-            with suppress(BlockingIOError):
-                os.eventfd_read(self._turns[0])
-                break
+        while not self._lock.acquire(timeout=_SLICE):
             try:
-                wait([self._turns[0]], None)
+                wait((), 0)
             except BaseException:
-                if self._is_importing:
+                if any(isinstance(request, Preload) for request in self._unread.copy()):
                     _forget(self)  # the server is busy for another pool, so the next pool starts another server
                 raise
-        self._holder = threading.get_ident()
-        try:
+        with self._releasing():
             if not self._is_open:
                 raise ServerGoneError
             yield
+
+    @contextmanager
+    def _releasing(self) -> Iterator[None]:
+        self._holder = threading.get_ident()
+        try:
+            yield
         finally:
             self._holder = None
-            os.eventfd_write(self._turns[0], 1)
+            self._lock.release()
 
-    def _ask(self, request: Request, fds: Sequence[int], wait: Wait) -> Any:
-        """Sends a request, and returns the value of its answer; for a `Fork`, also its descriptors."""
-        while self._unread:  # the server's start, or requests that were abandoned
-            self._next_answer(request, wait)
-        if self._zombies and not isinstance(request, Reap):
-            self._send(Reap(tuple(self._zombies.copy())), ())
-        self._send(request, fds)
-        while True:
-            answered, answer, received = self._next_answer(request, wait)
-            if answered is not request:
-                continue
-            if answer.error is not None:
-                raise _error_of(answer.error, request)
-            return (answer.value, received) if isinstance(request, Fork) else answer.value
-
-    def _send(self, request: Request, fds: Sequence[int]) -> None:
+    def _send(self, request: Request, data: bytes | None = None, fds: Sequence[int] = ()) -> None:
         try:
-            send(self._sock, request, fds)
+            send_pickled(self._sock, pickle.dumps(request) if data is None else data, fds)
         except ConnectionError:
             self._end()
             raise ServerGoneError from None
@@ -232,26 +242,29 @@ class ForkServer:
         return request, answer, fds
 
     def _abandon(self) -> None:
-        """Gives up the requests without an answer.
+        """Gives up the requests without an answer, except those to reap.
 
-        Ends the server if it starts, or if it does not fork at once: no later request might come to read its answer and
-        to reap the worker. Ends a server that imports a module only if it has no workers. Otherwise the next pool gets
-        another server.
+        Ends a server that starts, or that does not fork within a moment: no later request might come to read its answer
+        and to reap the worker. Ends a server that is busy with an earlier request only if it has no workers, which would
+        lose their exit codes. Otherwise the next pool gets another server.
         """
+        if self._unread[0] is not None and not isinstance(self._unread[0], Preload):
+            with suppress(EOFError, OSError):
+                while self._unread and wait_readable([self._sock.fileno()], _MOMENT):
+                    self._clear_away(*self._read_answer())
         if all(isinstance(request, Reap) for request in self._unread):
-            return
-        if isinstance(self._unread[0], Preload) and self._workers:
+            return None
+        if isinstance(self._unread[0], (Preload, Reap)) and self._workers - self._zombies:
             return _forget(self)
-        patience = _MOMENT if isinstance(self._unread[0], (Fork, Reap)) else 0.0
-        with suppress(EOFError, OSError):
-            while self._unread and wait_readable([self._sock.fileno()], patience):
-                request, answer, fds = self._read_answer()
-                if isinstance(request, Fork) and answer.error is None:
-                    signal.pidfd_send_signal(fds[0], signal.SIGKILL)
-                    self._zombies.add(answer.value)
-        if self._unread:
-            self._end()
+        self._end()
         return None
+
+    def _clear_away(self, request: Request | None, answer: Answer, fds: _core.Descriptors) -> None:
+        """Kills the worker that was forked for an abandoned request."""
+        if isinstance(request, Fork) and answer.error is None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(fds[0], signal.SIGKILL)
+            self._zombies.add(answer.value)
 
     def _end(self) -> int | None:
         """Ends the server, and returns its exit code."""

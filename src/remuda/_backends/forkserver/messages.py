@@ -92,11 +92,12 @@ Request: TypeAlias = "Fork | Reap | Preload"
 
 
 def send(sock: Socket, message: Any, fds: Iterable[int] = ()) -> None:
-    """Sends a message and descriptors. The caller still owns the descriptors.
+    """Sends a message and descriptors. The caller still owns the descriptors."""
+    send_pickled(sock, pickle.dumps(message), fds)
 
-    If this raises the OSError of `socket.sendmsg`, nothing was sent.
-    """
-    data = pickle.dumps(message)
+
+def send_pickled(sock: Socket, data: bytes, fds: Iterable[int]) -> None:
+    """Sends a pickled message and descriptors. If it raises the OSError of `socket.sendmsg`, nothing was sent."""
     if len(data) <= _MAX_INLINE:
         return send_fds(sock, _INLINE + data, fds)
     with open(os.memfd_create("message of remuda", os.MFD_CLOEXEC), "wb", buffering=0) as file:

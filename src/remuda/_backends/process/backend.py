@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
@@ -89,15 +90,15 @@ class ProcessBackend:
         self._reports: dict[bytes, Reports] = {}
         self._built: list[Reports] = []  # by worker.
         self._timeout: float | None = None  # seconds for building all envs
-        self._haste = Flag()  # set if a signal handler has interrupted the caller: the start, or the end, is cut short
-        self._wait = StartWait(None, self._haste)  # of the first processes
+        self._unwanted = Flag()  # set if a signal handler has interrupted the start of the first processes
+        self._wait = StartWait(None, self._unwanted)  # of this start
         self._progress = BuildBar(())
         self._oom = OomWatch()
         self._near: list[frozenset[int]] = []  # cores, by worker
         self._processes: list[WorkerProcess] = []
         self.interrupts: Interrupts = {}
         # An interrupt between two steps of a start leaves a backend that no pool owns yet.
-        weakref.finalize(self, _end_left, self._processes, self._haste, os.getpid()).atexit = False
+        weakref.finalize(self, _end_left, self._processes, os.getpid()).atexit = False
         register_holder(self)
 
     @property
@@ -110,7 +111,7 @@ class ProcessBackend:
         try:
             self._prepare(assignments, timeout)
             self._build([0])
-            return run_apart(partial(self._second_build, self.workers[0], limits), self._haste.set)
+            return run_apart(partial(self._second_build, self.workers[0], limits), self._unwanted.set)
         except BaseException:
             self.stop(0)
             raise
@@ -125,6 +126,7 @@ class ProcessBackend:
             assert self._configs is not None
             if not any(assignment.spec.rebuilds for assignment in assignments):
                 self._configs.close()  # there will be no successors, and the factories may keep the pool alive
+            self._unwanted.close()
             return self._built
         except BaseException:
             self.stop(0)
@@ -146,7 +148,7 @@ class ProcessBackend:
         self._relay = Relay(self._shown_warnings)
         self._near = [assignment.cores for assignment in assignments]
         self._progress = BuildBar(env for assignment in assignments for env in assignment.spec.first_slots)
-        self._timeout, self._wait = timeout, StartWait(timeout, self._haste, self._relay, self._progress)
+        self._timeout, self._wait = timeout, StartWait(timeout, self._unwanted, self._relay, self._progress)
 
     def _build(self, indices: Sequence[int]) -> None:
         """Starts workers, and waits until they have built their envs."""
@@ -157,7 +159,7 @@ class ProcessBackend:
         ]
         self.workers += workers
         # The caller's thread loads the messages, because that may import a module that this thread is importing.
-        messages = run_apart(partial(self._start_visibly, workers), self._haste.set)
+        messages = run_apart(partial(self._start_visibly, workers), self._unwanted.set)
         answers = [self._load_reports(*pair) for pair in zip(workers, messages, strict=True)]
         if failures := [answer for answer in answers if isinstance(answer, Failure)]:
             raise build_error(failures)
@@ -216,7 +218,7 @@ class ProcessBackend:
 
     def _second_build(self, worker: ProcessWorker, limits: Limits) -> SecondBuild:
         """Makes a worker build its env a second time. If the worker dies or is late, `stays` of the result is False."""
-        wait = StartWait(PATIENCE_SECONDS, self._haste, self._relay)
+        wait = StartWait(PATIENCE_SECONDS, self._unwanted, self._relay)
         try:
             worker.channel.post([b"", *dump(limits)])
             while True:
@@ -320,8 +322,9 @@ class ProcessBackend:
     # -- end -------------------------------------------------------------------------------------------
 
     def stop(self, timeout: float) -> None:
+        urgent = threading.Event()
         try:
-            pids = run_apart(partial(self._end_processes, timeout), self._haste.set)
+            pids = run_apart(partial(self._end_processes, timeout, urgent.is_set), urgent.set)
         finally:
             self._free()
         if pids:
@@ -334,16 +337,16 @@ class ProcessBackend:
         finally:
             self._free()
 
-    def _end_processes(self, timeout: float) -> list[int]:
+    def _end_processes(self, timeout: float, is_urgent: Callable[[], bool] = lambda: False) -> list[int]:
         """Returns the pids of processes that did not end."""
-        pids = end_all(self._processes, timeout, self._haste)
+        pids = end_all(self._processes, timeout, is_urgent)
         self._launcher.finish()
         return pids
 
     def _free(self) -> None:
         for output in self._outputs:
             output.release()
-        for held in (self._relay, self._configs):
+        for held in (self._relay, self._configs, self._unwanted):
             if held is not None:
                 held.close()
         self._arena = None
@@ -361,10 +364,10 @@ class ProcessBackend:
             self._arena.close_fd()
 
 
-def _end_left(processes: list[WorkerProcess], haste: Flag, owner: int) -> None:
+def _end_left(processes: list[WorkerProcess], owner: int) -> None:
     """Ends the processes of a backend that was dropped. In a forked copy of the owner, does nothing."""
     if processes and os.getpid() == owner:
-        end_all(processes, 0, haste)
+        end_all(processes, 0)
 
 
 def _fds(worker: ProcessWorker) -> tuple[int, int]:

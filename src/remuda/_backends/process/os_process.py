@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from remuda import _core
 from remuda._backends.deadline import Deadline
 from remuda._backends.process.process_tree import kill_process_trees
-from remuda._system.apart import Flag
 from remuda._system.forks import fork_safe_lock
 from remuda._system.polling import wait_readable
 from remuda._wire.channel import SocketChannel
@@ -94,14 +93,17 @@ def reap(processes: Sequence[WorkerProcess]) -> None:
             process._take_exitcode()
 
 
-def end_all(processes: Sequence[WorkerProcess], timeout: float, haste: Flag) -> list[int]:
+def end_all(
+    processes: Sequence[WorkerProcess], timeout: float, is_urgent: Callable[[], bool] = lambda: False
+) -> list[int]:
     """Ends processes: waits `timeout` seconds for them to end, then sends SIGTERM, then SIGKILL.
 
-    If `haste` is set, sends SIGKILL at once. Returns the pids of the processes and their descendants that did not end.
+    Sends SIGKILL at once if `is_urgent` returns True. Returns the pids of the processes and their descendants that did
+    not end.
     """
-    if not _all_end_within(timeout, processes, haste):
+    if not _all_end_within(timeout, processes, is_urgent):
         _signal_all(signal.SIGTERM, processes)
-        _all_end_within(_SIGTERM_SECONDS, processes, haste)
+        _all_end_within(_SIGTERM_SECONDS, processes, is_urgent)
     _signal_all(signal.SIGKILL, processes)
     _all_end_within(_SIGKILL_SECONDS, processes)
     reap(processes)
@@ -117,12 +119,14 @@ def _signal_all(number: int, processes: Sequence[WorkerProcess]) -> None:
             process.signal_group(number)
 
 
-def _all_end_within(seconds: float, processes: Sequence[WorkerProcess], haste: Flag | None = None) -> bool:
-    """Returns whether all processes end within `seconds`. Does not wait any longer once `haste` is set."""
-    deadline, also, is_late = Deadline(seconds), [] if haste is None else [haste.fileno()], False
+def _all_end_within(
+    seconds: float, processes: Sequence[WorkerProcess], is_urgent: Callable[[], bool] = lambda: False
+) -> bool:
+    """Returns whether all processes end within `seconds`. Does not wait any longer once `is_urgent` returns True."""
+    deadline, is_late = Deadline(seconds), False
     while running := [process.pidfd for process in processes if not process.wait(0)]:
-        if is_late or (haste is not None and haste.is_set()):
+        if is_late or is_urgent():
             return False
-        wait_readable([*running, *also], deadline.slice())
+        wait_readable(running, deadline.slice())
         is_late = deadline.has_passed()
     return True

@@ -45,6 +45,7 @@ class Successors:
         self._stopping.set()
         for thread in self._threads.values():
             thread.join()
+        self._stopping.close()
 
     def _start(self, worker: int, at: float) -> None:
         if self._stopping.wait(max(0.0, at - time.monotonic())):
