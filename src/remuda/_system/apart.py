@@ -35,8 +35,8 @@ def run_apart(work: Callable[[], _Result], cancel: Callable[[], object]) -> _Res
     job = _Job(work)
     try:
         job.thread.start()
-        job.thread.join()
-    except RuntimeError:  # the system allows no more threads; `work` itself raises in `result` only
+        job.wait()
+    except RuntimeError:  # the system allows no more threads; errors of `work` come from `result`
         return work()
     except BaseException:
         cancel()
@@ -51,7 +51,10 @@ class _Job(Generic[_Result]):
     def __init__(self, work: Callable[[], _Result]) -> None:
         self._work, self._context = work, copy_context()
         self._claim = threading.Lock()  # held by the thread that runs the work, or by the caller that has given up
-        self._value: list[_Result] = []
+        self._running = threading.Lock()  # held until the work has ended
+        self._running.acquire()
+        self._has_ended = False
+        self._values: list[_Result] = []
         self._error: BaseException | None = None
         self.thread = threading.Thread(target=self._run, name="remuda-apart", daemon=False)
         note_own_thread(self.thread)
@@ -60,21 +63,32 @@ class _Job(Generic[_Result]):
         if not self._claim.acquire(blocking=False):
             return
         try:
-            self._value.append(self._context.run(self._work))
+            self._values.append(self._context.run(self._work))
         except BaseException as error:
             # Without this frame, which refers to the error.
             self._error = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
+        finally:
+            self._has_ended = True
+            self._running.release()
+
+    def wait(self) -> None:
+        """Waits until the work has ended. After an interrupt, this can be called again."""
+        while not self._has_ended:
+            self._running.acquire()
+        self.thread.join()  # not earlier, because an interrupted `join` may take the thread for ended
 
     def wait_out(self) -> None:
         """Waits until the work has ended, or prevents its begin if the start of the thread was interrupted."""
-        while not self._claim.acquire(blocking=False) and self.thread.is_alive():
+        if self._claim.acquire(blocking=False):
+            return
+        while not self._has_ended or self.thread.is_alive():
             with suppress(BaseException):
-                self.thread.join()
+                self.wait()
 
     def result(self) -> _Result:
         error, self._error = self._error, None
         if error is None:
-            return self._value.pop()
+            return self._values.pop()
         try:
             raise error
         finally:
