@@ -20,6 +20,8 @@ from remuda._system.polling import wait_readable
 
 _Result = TypeVar("_Result")
 
+_SLICE = 0.05  # seconds of a wait, because a signal that comes just before a wait is handled only after it
+
 
 def run_apart(work: Callable[[], _Result], cancel: Callable[[], object]) -> _Result:
     """Returns `work()`, called in a thread of its own, or raises its error.
@@ -74,7 +76,7 @@ class _Job(Generic[_Result]):
     def wait(self) -> None:
         """Waits until the work has ended. After an interrupt, this can be called again."""
         while not self._has_ended:
-            self._running.acquire()
+            self._running.acquire(timeout=_SLICE)
         self.thread.join()  # not earlier, because an interrupted `join` may take the thread for ended
 
     def wait_out(self) -> None:
