@@ -117,7 +117,7 @@ def test_a_pool_that_a_module_makes_when_imported(start_method: Any, script: Cal
     """Workers and the caller need the module, which the caller's thread is still importing."""
     run = script(f"""
 (Path(__file__).parent / "makes_a_pool.py").write_text('''
-import gymnasium
+import gymnasium, multiprocessing
 from pool_envs import CountingEnv
 from remuda import Pool
 
@@ -138,7 +138,8 @@ def make():
     return makes_a_pool.Env()
 
 MORE = 0
-pool = Pool([make] * 2, start_method="{start_method}") if __import__("multiprocessing").parent_process() is None else None
+if multiprocessing.parent_process() is None:
+    pool = Pool([make] * 2, start_method="{start_method}")
 ''')
 import makes_a_pool
 with makes_a_pool.pool as pool:
@@ -151,7 +152,8 @@ with makes_a_pool.pool as pool:
 
 def test_a_forked_worker_runs_in_its_main_thread(script: Callable[..., Script]) -> None:
     """Threads of envs are no daemons, and signal handlers can be set."""
-    run = script("""
+    run = script(
+        """
 def look(env):
     import threading
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
@@ -161,6 +163,9 @@ def look(env):
 
 with Pool(counting(1), start_method="fork") as pool:
     say(pool.apply(look)[0])
-""", "-W", "error")
+""",
+        "-W",
+        "error",
+    )
     assert run.read_line() == [True, "MainThread", False, True]
     assert run.await_end() == (0, "", "")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import os
 import subprocess
 import sys
 from collections.abc import Callable

@@ -245,8 +245,8 @@ class ForkServer:
         """Gives up the requests without an answer, except those to reap.
 
         Ends a server that starts, or that does not fork within a moment: no later request might come to read its answer
-        and to reap the worker. Ends a server that is busy with an earlier request only if it has no workers, which would
-        lose their exit codes. Otherwise the next pool gets another server.
+        and to reap the worker. Ends a server that is busy with another request only if it has no workers, whose exit
+        codes would be lost. Otherwise the next pool gets another server.
         """
         if self._unread[0] is not None and not isinstance(self._unread[0], Preload):
             with suppress(EOFError, OSError):

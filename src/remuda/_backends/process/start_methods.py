@@ -112,7 +112,7 @@ class Launcher:
                     pid, pidfds, reap = start(what, worker_end, variables)
             return WorkerProcess(pid, pidfds, channel, reap, key)
         except BaseException:
-            # Before the channel is closed, which would end the worker: a process that has ended no longer shows its key.
+            # Before the channel is closed, which ends the worker: a process that has ended no longer shows its key.
             kill_process_trees([key], _KILLED_SECONDS)
             channel.close()
             raise
