@@ -88,6 +88,25 @@ def test_an_interrupt_cancels_the_work_and_waits_for_its_end(interrupt: Callable
     assert holdings() == before
 
 
+def test_a_runtime_error_of_a_signal_handler_is_an_interrupt() -> None:
+    def handle(*_: Any) -> None:
+        raise RuntimeError("from a handler")
+
+    calls, canceled, before = list[int](), threading.Event(), signal.signal(signal.SIGUSR1, handle)
+
+    def work() -> None:
+        calls.append(1)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        canceled.wait()
+
+    try:
+        with pytest.raises(RuntimeError, match="from a handler"):
+            run_apart(work, canceled.set)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert calls == [1]
+
+
 def test_an_error_of_canceled_work_does_not_hide_the_interrupt(interrupt: Callable[[], None]) -> None:
     canceled = threading.Event()
 

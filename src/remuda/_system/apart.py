@@ -36,15 +36,14 @@ def run_apart(work: Callable[[], _Result], cancel: Callable[[], object]) -> _Res
         return work()
     job = _Job(work)
     try:
-        job.thread.start()
-        job.wait()
-    except RuntimeError:  # the system allows no more threads; errors of `work` come from `result`
-        return work()
+        is_started = job.start()
+        if is_started:
+            job.wait()
     except BaseException:
         cancel()
         job.wait_out()
         raise
-    return job.result()
+    return job.result() if is_started else work()
 
 
 class _Job(Generic[_Result]):
@@ -73,6 +72,16 @@ class _Job(Generic[_Result]):
             self._has_ended = True
             self._running.release()
 
+    def start(self) -> bool:
+        """Starts the thread. Returns False if the system allows no more threads; then the work will not begin."""
+        try:
+            self.thread.start()
+        except RuntimeError:
+            if not self._claim.acquire(blocking=False):  # a signal handler has raised
+                raise
+            return False
+        return True
+
     def wait(self) -> None:
         """Waits until the work has ended. After an interrupt, this can be called again."""
         while not self._has_ended:
@@ -81,7 +90,7 @@ class _Job(Generic[_Result]):
 
     def wait_out(self) -> None:
         """Waits until the work has ended, or prevents its begin if the start of the thread was interrupted."""
-        if self._claim.acquire(blocking=False):
+        if self._claim.acquire(blocking=False) or self.thread.ident is None:
             return
         while not self._has_ended or self.thread.is_alive():
             with suppress(BaseException):

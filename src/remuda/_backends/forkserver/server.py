@@ -21,11 +21,10 @@ from remuda import _core
 from remuda._backends.forkserver.messages import Answer, Fork, Module, Preload, Reap, receive, send
 from remuda._backends.forkserver.server_process import children
 from remuda._backends.process.process_tree import can_show_for_a_moment, show, take_on
-from remuda._system.job_signals import job_signals_blocked
 from remuda._system.sockets import Socket, open_socket, socket_pair
 from remuda._wire.failures import portable
 from remuda._worker.forked_children import OneProcess, run_and_end
-from remuda._worker.job_signals import settle_signals
+from remuda._worker.job_signals import job_signals_blocked, settle_signals
 
 _BASICS = ("numpy", "gymnasium", "cloudpickle", "remuda._worker.main")
 

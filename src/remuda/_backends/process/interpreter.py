@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 from remuda._system.interpreter import import_path, no_command
-from remuda._system.job_signals import job_signals_blocked
 from remuda._system.limits import naming_long_variables
+from remuda._worker.job_signals import job_signals_blocked
 from remuda.errors import RemudaError
 
 

@@ -23,12 +23,12 @@ from remuda._backends.process.process_tree import kill_process_trees, new_key, t
 from remuda._backends.process.start_wait import StartWait
 from remuda._backends.process.watcher import watch
 from remuda._system.forks import drop_inherited, register_holder
-from remuda._system.job_signals import job_signals_blocked
 from remuda._system.limits import no_more_processes
 from remuda._system.sockets import Socket, socket_pair
 from remuda._wire.channel import SocketChannel
 from remuda._wire.sealed_file import Address
 from remuda._worker.forked_children import flush_output, run_and_end
+from remuda._worker.job_signals import job_signals_blocked
 from remuda._worker.main import WorkerConfig, environment, run_worker
 
 # The pid of a new process, its pidfd, and a function to call once the process is reaped, which may return its exit code
