@@ -17,7 +17,8 @@ import pytest
 from interrupting import Interrupt
 from programs import holdings
 
-from remuda._system.apart import Flag, run_apart
+from remuda._backends.flag import Flag
+from remuda._system.apart import run_apart
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only worker processes need it")
 

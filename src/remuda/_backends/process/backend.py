@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from remuda import _core
 from remuda._backends.base import PATIENCE_SECONDS, Assignment, Queues, death_of
+from remuda._backends.flag import Flag
 from remuda._backends.process.os_process import WorkerProcess, end_all
 from remuda._backends.process.start_methods import Launch, Launcher, occupy_standard_descriptors
 from remuda._backends.process.start_wait import LateError, StartWait
@@ -21,7 +22,7 @@ from remuda._progress.bar import BuildBar
 from remuda._relay.output import Output, WorkerOutput, open_outputs
 from remuda._relay.receiver import Relay, ShownWarnings
 from remuda._relay.stacks import stack_of
-from remuda._system.apart import Flag, run_apart
+from remuda._system.apart import run_apart
 from remuda._system.cores import core_for
 from remuda._system.forks import register_holder
 from remuda._system.limits import check_descriptors

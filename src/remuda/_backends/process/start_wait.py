@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from remuda._backends.deadline import Deadline
+from remuda._backends.flag import Flag
 from remuda._progress.bar import BuildBar
 from remuda._relay.receiver import Relay
-from remuda._system.apart import Flag
 from remuda._system.originals import select
 from remuda.errors import RemudaError
 

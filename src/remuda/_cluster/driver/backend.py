@@ -16,6 +16,7 @@ from typing import Any
 
 from remuda import _core
 from remuda._backends.base import Queues
+from remuda._backends.flag import Flag
 from remuda._cluster.driver.engine_worker import EngineWorker
 from remuda._cluster.driver.link import LinkState, ShardLink
 from remuda._cluster.driver.options import ClusterOptions
@@ -29,7 +30,6 @@ from remuda._engine.options.pool_options import EnvFn
 from remuda._engine.startup.inheritance import IS_FRESH_ON_SHARD, RESULTS, Inheritance
 from remuda._engine.supervision.quota import Quota
 from remuda._relay.log import logger
-from remuda._system.apart import Flag
 from remuda._system.polling import wait_readable
 from remuda._wire import by_value
 from remuda._wire.failures import Interrupts

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 
 from remuda._backends.base import Processes
+from remuda._backends.flag import Flag
 from remuda._engine.history.fault_kinds import forget_frames
-from remuda._system.apart import Flag
 from remuda._system.exiting import note_own_thread
 from remuda._worker.env_report import Reports
 from remuda.errors import RemudaError
