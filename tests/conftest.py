@@ -19,6 +19,7 @@ from reaper import start_reaper
 from remuda import _core
 from remuda._backends.forkserver import client
 from remuda._engine.options import settings as pool_settings
+from remuda._system.polling import wait_readable
 
 # The examples are the same in every run. There is no deadline, because a busy machine draws them slowly.
 settings.register_profile(
@@ -40,7 +41,7 @@ class PreparedForkServer(client.ForkServer):
     def __init__(self, environment: dict[str, str]) -> None:
         super().__init__(environment)
         for module in ("pytest", "hypothesis", "pool_envs"):
-            self.preload(module)
+            self.preload(module, wait_readable)
 
 
 client.ForkServer = PreparedForkServer  # type: ignore[misc]

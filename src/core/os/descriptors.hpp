@@ -27,6 +27,7 @@ class Descriptor {
     if (fd_ >= 0) close(fd_);
   }
   operator int() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_;
@@ -36,20 +37,18 @@ class Descriptor {
 class Descriptors {
  public:
   Descriptors() = default;
+  Descriptors(Descriptors&&) = default;
   Descriptors(const Descriptors&) = delete;
-  Descriptors& operator=(const Descriptors&) = delete;
 
-  // Reserves memory for one more descriptor, so that the next `add` cannot fail.
-  void make_room() { fds_.reserve(fds_.size() + 1); }
   void add(int fd) { fds_.emplace_back(fd); }
-
-  std::size_t size() const { return fds_.size(); }
   int at(std::size_t index) const { return fds_.at(index); }  // throws std::out_of_range
   std::vector<int> numbers() const { return {fds_.begin(), fds_.end()}; }
 
-  void close_first() {
-    at(0);  // throws if the list is empty
+  // Gives up the first descriptor, which the caller must close.
+  int take_first() {
+    const int first = fds_.at(0).release();
     fds_.erase(fds_.begin());
+    return first;
   }
   void close() { fds_.clear(); }
 

@@ -8,6 +8,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from remuda import _core
+from remuda._backends.flag import Flag
 from remuda._wire.computed import Computed
 from remuda._wire.failures import Interrupts
 from remuda._wire.info_columns import InfoColumn
@@ -193,7 +194,7 @@ class Processes(Protocol):
         Empty if it cannot be read.
         """
 
-    def start_successor(self, worker: int, timeout: float | None, is_unwanted: Callable[[], bool]) -> Reports:
+    def start_successor(self, worker: int, timeout: float | None, unwanted: Flag) -> Reports:
         """Starts the successor of a dead worker, waits until it has built its envs, and returns the reports of these.
 
         Any thread may call it, for one worker at a time.
@@ -201,7 +202,7 @@ class Processes(Protocol):
         Args:
             worker: The worker, which is dead or was killed.
             timeout: The seconds for building the envs; None: no limit.
-            is_unwanted: If it returns True, the successor is killed, and this call raises RemudaError.
+            unwanted: If it is set, the successor is killed, and this call raises RemudaError.
 
         Raises EnvError, StartTimeoutError, WorkerDiedError, and any error that prevented the start.
         """

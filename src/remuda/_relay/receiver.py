@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from remuda._progress.bar import make_way
 from remuda._relay.log import logger, print_error_of_handler
 from remuda._relay.records import MAX_BYTES, SentWarning
+from remuda._system.forks import fork_safe_lock
 from remuda._system.polling import wait_readable
 from remuda._system.sockets import socket_pair
 
@@ -35,6 +36,7 @@ class Relay:
         self._reader, self._writer = socket_pair(socket.SOCK_SEQPACKET)
         self._writer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM)
         self._registries: ShownWarnings = {} if shown_warnings is None else shown_warnings
+        self._lock = fork_safe_lock()  # held while records are passed on
         self._is_draining = False
         self._received = 0  # datagrams
 
@@ -49,20 +51,21 @@ class Relay:
 
     def drain(self, at_once: int = _AT_ONCE) -> None:
         """Passes on at most `at_once` of the datagrams that have come. Raises no Exception."""
-        if self._is_draining:  # a log handler, called by `drain`, has called the pool
-            return
-        self._is_draining = True
-        try:
-            while at_once > 0 and self._is_open:  # a log handler may have called `close`
-                at_once -= 1
-                datagram = self._reader.recv(MAX_BYTES, socket.MSG_DONTWAIT)
-                self._received += 1
-                make_way()
-                self._pass_on(datagram)
-        except BlockingIOError:
-            pass
-        finally:
-            self._is_draining = False
+        with self._lock:
+            if self._is_draining:  # a log handler, called by `drain`, has called the pool
+                return
+            self._is_draining = True
+            try:
+                while at_once > 0 and self._is_open:  # a log handler may have called `close`
+                    at_once -= 1
+                    datagram = self._reader.recv(MAX_BYTES, socket.MSG_DONTWAIT)
+                    self._received += 1
+                    make_way()
+                    self._pass_on(datagram)
+            except BlockingIOError:
+                pass
+            finally:
+                self._is_draining = False
 
     def drain_all(self, sent: Callable[[], int]) -> None:
         """Passes on the datagrams in the socket, and those that wait in workers for room in the socket.
@@ -72,16 +75,17 @@ class Relay:
         Args:
             sent: Returns the number of datagrams that have been sent or are about to be sent.
         """
-        if self._is_draining:
-            return
-        first = sent()
-        self.drain(max(_AT_ONCE, self._missing(first)))
-        while self._is_open and self._missing(first) > 0:
-            if not wait_readable([self.fileno()], _SILENCE):
-                self._received = first
-            self.drain(self._missing(first))
-        if self._is_open and self._missing(sent()) < 0:  # `sent` does not count the records of env builds
-            self._received = sent()
+        with self._lock:
+            if self._is_draining:
+                return
+            first = sent()
+            self.drain(max(_AT_ONCE, self._missing(first)))
+            while self._is_open and self._missing(first) > 0:
+                if not wait_readable([self.fileno()], _SILENCE):
+                    self._received = first
+                self.drain(self._missing(first))
+            if self._is_open and self._missing(sent()) < 0:  # `sent` does not count the records of env builds
+                self._received = sent()
 
     def _missing(self, sent: int) -> int:
         """Returns the number of the `sent` datagrams that have not come; negative if more have come."""
@@ -93,10 +97,11 @@ class Relay:
 
     def close(self) -> None:
         """Passes on the remaining datagrams, and closes the socket."""
-        try:
-            self.drain(10 * _AT_ONCE)  # the socket has room for fewer datagrams
-        finally:
-            self.drop_descriptors()
+        with self._lock:
+            try:
+                self.drain(10 * _AT_ONCE)  # the socket has room for fewer datagrams
+            finally:
+                self.drop_descriptors()
 
     def drop_descriptors(self) -> None:
         """Closes the descriptors, which a forked child has copies of."""

@@ -57,11 +57,10 @@ def stack_of(pid: int, *, last: bool = False) -> str:
     Returns an empty string if the worker does not answer. `last`: whether the worker stops after the answer, because it
     will be killed.
     """
-    pidfds = _core.Descriptors()
     with suppress(OSError):  # the worker has just ended, or is another user's
-        pidfds.extend(map(os.pidfd_open, [pid]))
+        pidfds = _core.Descriptors([os.pidfd_open(pid)])
         answers, number, state = _open_answers(pid), _signals()[last], stat_of(pid)[:1]
-        if answers and _catches(pid, number) and state and state[0] not in _DEAF:
+        if answers is not None and _catches(pid, number) and state and state[0] not in _DEAF:
             return _ask(pidfds[0], answers[0], number)
     return ""
 
@@ -77,15 +76,13 @@ def _ask(pidfd: int, answers: int, number: int) -> str:
     return _frames(text)
 
 
-def _open_answers(pid: int) -> _core.Descriptors:
-    """Opens the file into which a worker dumps its stack. If there is no such file, returns no descriptor."""
-    found = _core.Descriptors()
+def _open_answers(pid: int) -> _core.Descriptors | None:
+    """Opens the file into which a worker dumps its stack. Returns None if there is no such file."""
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):  # the worker has closed the file meanwhile
             if os.readlink(link).startswith(f"/memfd:{_NAME}"):
-                found.extend(map(os.open, [link], [os.O_RDONLY]))
-                break
-    return found
+                return _core.Descriptors([os.open(link, os.O_RDONLY)])
+    return None
 
 
 def _catches(pid: int, number: int) -> bool:

@@ -29,8 +29,8 @@ class SealedFile:
     """
 
     def __init__(self) -> None:
-        self._fds = _core.Descriptors()
-        self._fds.extend(map(os.memfd_create, ["remuda-payload"], [os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING]))
+        flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+        self._fds = _core.Descriptors(map(os.memfd_create, ["remuda-payload"], [flags]))
         self.fd = self._fds[0]
         self._end = 0
         self._known: dict[bytes, bytes] = {}  # the offset and size of each part, by the part's content

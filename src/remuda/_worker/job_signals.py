@@ -6,7 +6,8 @@ The program may handle them and go on, so its workers and its fork server must n
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeAlias
 
@@ -28,3 +29,13 @@ def settle_signals(owner: int, on_interrupt: Handler = signal.default_int_handle
     signal.set_wakeup_fd(-1)  # otherwise signals here would be reported to the owner's event loop
     _core.follow_signals(owner)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+@contextmanager
+def job_signals_blocked() -> Iterator[None]:
+    """Blocks these signals in this thread. A process that is started meanwhile blocks them until it unblocks them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _core.JOB_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,12 +1,12 @@
-"""The fork server's client: starts the server, and requests workers from it without ever blocking.
+"""The fork server's client: starts the server, and requests workers from it.
 
 Each process that owns pools has one server (for each thread setting), shared by all its pools; it ends with its owner.
 Unlike `multiprocessing`'s server, it never imports the owner's main module, so scripts need no
 `if __name__ == "__main__"` guard. Each worker gets the owner's environment variables, working directory,
 import path and output streams as they are when it starts.
 
-The client never waits for the server: it sends requests while the server processes others, and reads the answers that
-have come.
+Only threads that no signal handler interrupts request something (`_system/apart.py`). One thread at a time has the
+turn: it sends a request, and waits for the answer.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import socket
 import sys
+import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeAlias
 
 from remuda import _core
 from remuda._backends.forkserver.imports import Imports
-from remuda._backends.forkserver.messages import Answer, Fork, Preload, Reap, Request, receive, send_pickled
+from remuda._backends.forkserver.messages import Answer, Failed, Fork, Preload, Reap, Request, receive, send_pickled
 from remuda._backends.forkserver.server_process import (
     DEATH_SECONDS,
     end_server,
@@ -40,11 +40,16 @@ from remuda._wire.failures import load_exception
 from remuda._wording import describe_exitcode
 from remuda.errors import RemoteTraceback, RemudaError
 
-_IN_FLIGHT = 8  # the most workers to fork at a time, because each takes descriptors.
+Wait: TypeAlias = Callable[[Sequence[int], "float | None"], object]
+"""Waits until a descriptor is readable; at most so many seconds, if a number is given. Returns whether one is.
+
+It raises an exception to give up the request.
+"""
+
 _PATIENCE = 10.0  # seconds for an answer before the server is replaced; imports may take longer.
 _MOMENT = 0.5  # seconds for the answer to an abandoned request, before the server is ended.
 _REAP_SECONDS = 1.0  # seconds for an exit code that only the server can read.
-_SLICE = 0.05  # seconds between two checks for an answer, which another thread may have read from the socket
+_SLICE = 0.05  # seconds between two checks whether a request that waits for its turn is given up
 
 _AT_START = (
     "when it started; its output is on stderr; expected {!r} (sys.executable) to run Python with the packages and "
@@ -56,75 +61,21 @@ class ServerGoneError(Exception):
     """The fork server ended before it processed this request, which can be repeated with another server."""
 
 
-class Pending:
-    """A request to the fork server, and later its answer.
-
-    Attributes:
-        request, message: The request, and its pickle.
-        fds: The descriptors that are sent with it.
-        own: The ones of these that are closed once the request has been sent or canceled.
-        done: Whether the answer has come.
-    """
-
-    def __init__(self, request: Request | None, fds: Sequence[int] = (), own: _core.Descriptors | None = None) -> None:
-        self.request, self.fds, self.own = request, fds, _core.Descriptors() if own is None else own
-        self.message = pickle.dumps(request)
-        self.done = False
-        self._value: Any = None
-        self._error: BaseException | None = None
-        self.is_unwanted = False
-
-    def result(self) -> Any:
-        """Returns the value of the answer. Raises the server's exception, or ServerGoneError."""
-        if self._error is not None:
-            raise self._error
-        return self._value
-
-    def settle(self, value: Any, error: BaseException | None) -> None:
-        self._value, self._error, self.done = value, error, True
-        self.own.close()
-
-
-def request_for_worker(
-    worker_socket: _core.Descriptors, environment: dict[str, str], output: int | None = None
-) -> Pending:
-    """Returns a request to fork a worker. Its answer is the worker's pid and pidfd. Sending closes `worker_socket`.
-
-    `output`: the worker's descriptors 1 and 2; None: those of this process.
-    """
-    request = Fork(os.getpid(), environment, _directory(), import_path(), arguments())
-    fds = (*worker_socket, *((1, 2) if output is None else (output, output)))
-    return Pending(request, fds, worker_socket)
-
-
 class ForkServer:
-    """A connection to a running fork server, which ends with this process or this object. Thread-safe.
-
-    Its lock is held only briefly. The lock is reentrant, because a finalizer may run at any point.
-    """
+    """A connection to a running fork server, which ends with this process or this object. Thread-safe."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._process, self._sock = start_server(environment)
-        self._lock = fork_safe_lock()
-        self._is_pumping = False
-        self._unsent: deque[Pending] = deque()
-        self._sent: deque[Pending] = deque([Pending(None)])  # the server's first answer reports that it has started.
-        self._asked_at = time.monotonic()  # the time when the server began to process the first request in `_sent`
-        self._preloads: dict[str, Pending] = {}
-        self._zombies: set[int] = set()  # pids of workers that the server must reap, and has not reported as reaped.
-        self._to_reap: list[int] = []  # pids in `_zombies` for the next request to reap
-        self._reaping: Pending | None = None
-        self._awaited: dict[int, int | None] = {}  # the exit codes that threads wait for, by pid; None: unknown yet
+        self._lock = threading.Lock()  # held by the thread that has the turn
+        self._holder: int | None = None  # that thread
+        self._unread: deque[Request | None] = deque([None])  # requests without an answer; None: the server's start
+        self._preloaded: set[str] = set()
+        self._workers: set[int] = set()  # pids of workers that the server has not reaped
+        self._zombies: set[int] = set()  # those of them that it must reap
         self._imports = Imports()
         self._is_ended = False
-        self._failure: RemudaError | None = None  # the error for later requests, if the server died when it started
         self.close = weakref.finalize(self, end_server, self._process, self._sock, os.getpid())
         register_holder(self)
-
-    def descriptors(self) -> list[int]:
-        """Returns the descriptor that is readable when an answer has come; empty if the server has ended."""
-        with self._lock:
-            return [self._sock.fileno()] if self._is_open else []
 
     def is_alive(self) -> bool:
         return self._is_open and not self._process.has_ended()
@@ -133,197 +84,190 @@ class ForkServer:
     def _is_open(self) -> bool:
         return not self._is_ended and self.close.alive  # at exit, `close` may have run while pools still use the server
 
+    @property
+    def _is_importing(self) -> bool:
+        return any(isinstance(request, Preload) for request in self._unread.copy())
+
     def is_outdated(self) -> bool:
         """Whether the server has imported a module that has changed since."""
         return self._imports.are_outdated()
 
-    @property
-    def has_room(self) -> bool:
-        """Whether so few requests are pending that another worker may be requested."""
-        return len(self._sent) + len(self._unsent) < _IN_FLIGHT
+    # Each of these methods raises what `wait` raises, and ServerGoneError. They raise RemudaError if the server dies of
+    # the request.
 
-    def preload(self, module: str) -> Pending:
-        """Requests the import of a module for all later workers. `result` raises the import's exception."""
-        with self._lock:
-            known = self._preloads.get(module)
-            if known is None or (known.done and known._error is not None):
-                known = Pending(Preload(module, import_path()))
-                self.ask(known)
-                self._preloads[module] = known  # only if it was sent: other threads wait for stored requests
-            return known
+    def preload(self, module: str, wait: Wait) -> None:
+        """Imports a module for all later workers. Raises the import's exception."""
+        if module not in self._preloaded:
+            self._request(Preload(module, import_path()), (), wait)
+            self._preloaded.add(module)
 
-    def ask(self, pending: Pending) -> None:
-        """Sends a request without waiting. The caller can abandon the request even if this call is interrupted."""
-        with self._lock:
-            if not self._is_open:
-                return pending.settle(None, self._failure or ServerGoneError())
-            self._unsent.append(pending)
-        return self.pump()
+    def fork(
+        self, worker_socket: int, environment: dict[str, str], output: int | None, wait: Wait
+    ) -> tuple[int, _core.Descriptors]:
+        """Forks a worker. Returns its pid and its pidfd.
+
+        `output`: the worker's descriptors 1 and 2; None: those of this process.
+        """
+        request = Fork(os.getpid(), environment, _directory(), import_path(), arguments())
+        pid, pidfds = self._request(request, (worker_socket, *((1, 2) if output is None else (output, output))), wait)
+        self._workers.add(pid)
+        return pid, pidfds
 
     def reap(self, pid: int) -> int | None:
-        """Reaps a worker that has ended, and returns its exit code; None if it is not known."""
+        """Leaves a worker that has ended to the server to reap. Returns its exit code; None if it is not known."""
         if not self.is_alive():
             return reap_orphan(pid, self._process)
         code = exitcode_of_zombie(pid)
-        with self._lock:
-            self._leave_to_reap(pid)
-            if code is None:
-                self._awaited[pid] = None
-        self.pump()
+        self._zombies.add(pid)
         if code is None:
-            self._await(lambda: self._awaited[pid] is not None or not self._has_zombies(), _REAP_SECONDS)
-            code = self._awaited.pop(pid)
+            return self.finish_reaping().get(pid)
+        if not self._unread and self._lock.acquire(blocking=False):
+            with self._releasing(), suppress(ServerGoneError):
+                self._send(Reap((pid,)))  # a later request reads the answer
         return code
 
-    def finish_reaping(self) -> None:
-        """Waits for a short time until the server has reaped all workers that it was requested to reap."""
-        self._await(lambda: not self._has_zombies(), _REAP_SECONDS)
+    def finish_reaping(self) -> dict[int, int]:
+        """Waits for a short time until the server has reaped all zombies. Returns the exit codes of these."""
+        deadline = time.monotonic() + _REAP_SECONDS
 
-    def abandon(self, pending: Pending) -> None:
-        """Cancels a request. Ends the server if it does not answer soon, and is busy with that request, or no other
-        request waits for it: then no later call would read the answer and reap the worker."""
-        self._await(lambda: pending.done, self._moment_left())
-        with self._lock:
-            pending.is_unwanted = True
-            if pending.done:
-                return self._clear_away(pending)
-            if pending in self._unsent:
-                self._unsent.remove(pending)
-            if pending not in self._sent:
-                return pending.settle(None, ServerGoneError())  # threads that wait for this import request it again
-            if self._sent[0] is pending or self._is_abandoned():
-                return self.retire()
-            if isinstance(pending.request, Preload) or not self._is_starting():
-                _forget(self)  # the server is busy for another pool, so the next pool starts another server
-        return None
+        def wait(fds: Sequence[int], seconds: float | None) -> bool:
+            left = deadline - time.monotonic()
+            if wait_readable(fds, left if seconds is None else min(left, seconds)):
+                return True
+            if left <= 0:
+                raise TimeoutError
+            return False
 
-    def pump(self) -> None:
-        """Reads the answers that have come, and sends requests without waiting. Ends a server that does not answer."""
-        with self._lock:
-            if self._is_pumping or not self._is_open:
-                return
-            try:
-                self._exchange()
-            except (EOFError, ConnectionError):
-                self._died()
-            except BaseException:
-                self.retire()  # otherwise the next request would get the late answer to this one
-                raise
-            if self._is_silent():
-                self.retire()
+        codes: dict[int, int] = {}
+        # A finalizer that interrupts this thread within its turn must not wait for that turn.
+        if self._zombies and self._is_open and self._holder != threading.get_ident():
+            with suppress(TimeoutError, ServerGoneError, RemudaError):
+                codes = self._request(Reap(tuple(self._zombies.copy())), (), wait)
+        return codes
 
-    def retire(self) -> None:
-        """Ends the server and closes its resources. Its workers continue. Pending requests raise ServerGoneError."""
-        with self._lock:
-            self._end(None)
+    def retire(self, wait: Wait) -> None:
+        """Ends the server and closes its resources. Its workers continue."""
+        with suppress(ServerGoneError), self._turn(wait):
+            self._end()
 
     def drop_descriptors(self) -> None:
+        """Closes a forked child's copies of the descriptors."""
         self._sock.close()
         self._process.close()
 
     # -- inside ----------------------------------------------------------------------------------------
 
-    def _exchange(self) -> None:
-        """Sends and receives messages. If this is interrupted, even in its last line, `pump` retires the server."""
-        self._is_pumping = True
-        try:
-            self._send_some()
-            while self._take_answer():
-                self._send_some()
-        finally:
-            self._is_pumping = False
+    def _request(self, request: Request, fds: Sequence[int], wait: Wait) -> Any:
+        """Sends a request, and returns the value of its answer; for a `Fork`, also its descriptors."""
+        data = pickle.dumps(request)  # before the turn, because this may run finalizers that reap workers
+        with self._turn(wait):
+            while self._unread:  # the server's start, or requests that were abandoned
+                self._clear_away(*self._next_answer(request, wait))
+            if self._zombies and not isinstance(request, Reap):
+                self._send(Reap(tuple(self._zombies.copy())))
+            self._send(request, data, fds)
+            while True:
+                answered, answer, received = self._next_answer(request, wait)
+                if answered is not request:
+                    continue
+                if answer.error is not None:
+                    raise _error_of(answer.error, request)
+                return (answer.value, received) if isinstance(request, Fork) else answer.value
 
-    def _send_some(self) -> None:
-        if self._to_reap and (self._reaping is None or self._reaping.done):
-            self._reaping = Pending(Reap(tuple(self._to_reap)))
-            self._unsent.append(self._reaping)
-            self._to_reap = []
-        while self._unsent:
-            pending = self._unsent[0]
+    @contextmanager
+    def _turn(self, wait: Wait) -> Iterator[None]:
+        """Waits until no other thread has the turn, and has it then. Raises ServerGoneError if the server has ended."""
+        while not self._lock.acquire(timeout=_SLICE):
             try:
-                send_pickled(self._sock, pending.message, pending.fds, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                return
-            except ConnectionError:
+                wait((), 0)
+            except BaseException:
+                if any(isinstance(request, Preload) for request in self._unread.copy()):
+                    _forget(self)  # the server is busy for another pool, so the next pool starts another server
                 raise
-            except OSError as error:  # no descriptor is free for a file with the message
-                self._unsent.popleft()
-                pending.settle(None, error)
-                continue
-            if not self._sent:
-                self._asked_at = time.monotonic()
-            self._sent.append(self._unsent.popleft())
-            pending.own.close()
+        with self._releasing():
+            if not self._is_open:
+                raise ServerGoneError
+            yield
 
-    def _take_answer(self) -> bool:
+    @contextmanager
+    def _releasing(self) -> Iterator[None]:
+        self._holder = threading.get_ident()
         try:
-            answer, fds = receive(self._sock, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return False
+            yield
+        finally:
+            self._holder = None
+            self._lock.release()
+
+    def _send(self, request: Request, data: bytes | None = None, fds: Sequence[int] = ()) -> None:
+        try:
+            send_pickled(self._sock, pickle.dumps(request) if data is None else data, fds)
+        except ConnectionError:
+            self._end()
+            raise ServerGoneError from None
+        self._unread.append(request)
+
+    def _next_answer(self, awaited: Request, wait: Wait) -> tuple[Request | None, Answer, _core.Descriptors]:
+        """Waits for the answer to the first request in `_unread`. Returns both, and the descriptors of the answer."""
+        request = self._unread[0]
+        try:
+            is_there = wait([self._sock.fileno()], _PATIENCE if isinstance(request, (Fork, Reap)) else None)
+        except BaseException:
+            self._abandon()
+            raise
+        if not is_there:
+            self._end()
+            raise ServerGoneError
+        try:
+            return self._read_answer()
+        except (EOFError, ConnectionError):
+            exitcode = self._end()
+        if request is not awaited and request is not None:
+            raise ServerGoneError
+        where = _AT_START.format(sys.executable) if request is None else f"in {request.doing}"
+        raise RemudaError(f"the fork server died: {describe_exitcode(exitcode)}, {where}")
+
+    def _read_answer(self) -> tuple[Request | None, Answer, _core.Descriptors]:
+        try:
+            answer, fds = receive(self._sock)
         except ConnectionError:
             raise
-        except OSError as error:  # no descriptor was free for the ones in the answer
-            self._settle_first(None, error)
-            return True
-        pending = self._sent[0]
+        except OSError:  # no descriptor was free for the ones in the answer
+            self._unread.popleft()
+            raise
+        request = self._unread.popleft()
         self._imports.add(answer.imported)
-        if pending is self._reaping and answer.error is None:
-            self._awaited.update({pid: code for pid, code in answer.value.items() if pid in self._awaited})
-        value = (answer.value, fds) if isinstance(pending.request, Fork) else answer.value
-        self._settle_first(value, _error_of(answer, pending))
-        return True
+        if isinstance(request, Reap):
+            self._zombies.difference_update(request.pids)
+            self._workers.difference_update(request.pids)
+        return request, answer, fds
 
-    def _settle_first(self, value: Any, error: BaseException | None) -> None:
-        pending = self._sent.popleft()
-        self._asked_at = time.monotonic()
-        pending.settle(value, error)
-        if isinstance(pending.request, Reap):
-            self._zombies.difference_update(pending.request.pids)
-        if pending.is_unwanted:
-            self._clear_away(pending)
+    def _abandon(self) -> None:
+        """Gives up the requests without an answer, except those to reap.
 
-    def _clear_away(self, pending: Pending) -> None:
+        Ends a server that starts, or that does not fork within a moment: no later request might come to read its answer
+        and to reap the worker. Ends a server that is busy with another request only if it has no workers, whose exit
+        codes would be lost. Otherwise the next pool gets another server.
+        """
+        if self._unread[0] is not None and not isinstance(self._unread[0], Preload):
+            with suppress(EOFError, OSError):
+                while self._unread and wait_readable([self._sock.fileno()], _MOMENT):
+                    self._clear_away(*self._read_answer())
+        if all(isinstance(request, Reap) for request in self._unread):
+            return None
+        if isinstance(self._unread[0], (Preload, Reap)) and self._workers - self._zombies:
+            return _forget(self)
+        self._end()
+        return None
+
+    def _clear_away(self, request: Request | None, answer: Answer, fds: _core.Descriptors) -> None:
         """Kills the worker that was forked for an abandoned request."""
-        if not isinstance(pending.request, Fork) or pending._error is not None:
-            return
-        pid, pidfds = pending.result()
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(pidfds[0], signal.SIGKILL)
-        pidfds.close()
-        self._leave_to_reap(pid)
+        if isinstance(request, Fork) and answer.error is None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(fds[0], signal.SIGKILL)
+            self._zombies.add(answer.value)
 
-    def _is_abandoned(self) -> bool:
-        return all(pending.is_unwanted for pending in (*self._sent, *self._unsent) if pending.request is not None)
-
-    def _is_starting(self) -> bool:
-        return self._sent[0].request is None and time.monotonic() - self._asked_at < _PATIENCE
-
-    def _moment_left(self) -> float:
-        """Returns the seconds left to wait for the next answer; 0 for an answer that may take long, as to an import."""
-        return max(0.0, self._asked_at + _MOMENT - time.monotonic()) if self._is_due_at_once() else 0.0
-
-    def _is_silent(self) -> bool:
-        """Whether the server has taken too long for a request that it should answer at once."""
-        return self._is_due_at_once() and time.monotonic() - self._asked_at > _PATIENCE
-
-    def _is_due_at_once(self) -> bool:
-        return bool(self._sent) and isinstance(self._sent[0].request, (Fork, Reap))
-
-    def _died(self) -> None:
-        # The request that may be the cause of death: the one that the server was processing, or the first one if the
-        # server had not started.
-        what = next((pending for pending in (*self._sent, *self._unsent) if pending.request is not None), None)
-        had_started = not self._sent or self._sent[0].request is not None
-        exitcode = self._end(what)
-        where = f"in {_doing(what)}" if had_started and what is not None else _AT_START.format(sys.executable)
-        error = RemudaError(f"the fork server died: {describe_exitcode(exitcode)}, {where}")
-        if what is not None:
-            what.settle(None, error)
-        elif not had_started:
-            self._failure = error
-
-    def _end(self, culprit: Pending | None) -> int | None:
-        """Ends the server, and returns its exit code. All requests except `culprit` get ServerGoneError."""
+    def _end(self) -> int | None:
+        """Ends the server, and returns its exit code."""
         _forget(self)
         self._is_ended = True
         self._sock.close()
@@ -332,48 +276,17 @@ class ForkServer:
             self._process.close()
         while self._zombies:
             reap_orphan(self._zombies.pop(), self._process, DEATH_SECONDS)  # the worker may still be dying
-        for pending in (*self._sent, *self._unsent):
-            if pending is not culprit:
-                pending.settle(None, ServerGoneError())
-        self._sent.clear()
-        self._unsent.clear()
-        self._to_reap = []
         return self._process.exitcode
 
-    def _leave_to_reap(self, pid: int) -> None:
-        if not self._is_open:
-            reap_orphan(pid, self._process, DEATH_SECONDS)
-            return
-        self._zombies.add(pid)
-        self._to_reap.append(pid)
 
-    def _has_zombies(self) -> bool:
-        return bool(self._zombies)
-
-    def _await(self, is_done: Callable[[], bool], seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while self._is_open and not self._is_pumping:  # in a finalizer that interrupts `_exchange`, `pump` does nothing
-            self.pump()
-            left = deadline - time.monotonic()
-            if is_done() or left <= 0:
-                return
-            wait_readable(self.descriptors(), min(left, _SLICE))
-
-
-def _error_of(answer: Answer, pending: Pending) -> BaseException | None:
-    if answer.error is None:
-        return None
-    name, message, text, pickled = answer.error
+def _error_of(error: Failed, request: Request) -> BaseException:
+    name, message, text, pickled = error
     exception = load_exception(text, pickled)
     if isinstance(exception, Exception):
         return exception
-    error = RemudaError(f"the fork server met {name} in {_doing(pending)}: {message}")
-    error.__cause__ = RemoteTraceback(text)
-    return error
-
-
-def _doing(pending: Pending) -> str:
-    return "its start" if pending.request is None else pending.request.doing
+    died = RemudaError(f"the fork server met {name} in {request.doing}: {message}")
+    died.__cause__ = RemoteTraceback(text)
+    return died
 
 
 def _directory() -> str | None:

@@ -17,9 +17,7 @@ import pickle
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain, tee
-from operator import itemgetter
+from itertools import chain
 from typing import Any, TypeAlias
 
 from remuda import _core
@@ -29,6 +27,8 @@ _INLINE = b"I"
 _FILE = b"F"  # the first byte of a packet if the message is in the file of the first descriptor.
 _MAX_INLINE = 1 << 12  # the most bytes of a packet, so that many fit into the buffer of the socket
 _MAX_FDS = 4
+
+Failed: TypeAlias = "tuple[str, str, str, bytes | None]"  # an exception, as `portable` returns it
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Answer:
     """
 
     value: Any = None
-    error: tuple[str, str, str, bytes | None] | None = None
+    error: Failed | None = None
     imported: tuple[Module, ...] = ()
 
 
@@ -96,41 +96,32 @@ def send(sock: Socket, message: Any, fds: Iterable[int] = ()) -> None:
     send_pickled(sock, pickle.dumps(message), fds)
 
 
-def send_pickled(sock: Socket, data: bytes, fds: Iterable[int], flags: int = 0) -> None:
+def send_pickled(sock: Socket, data: bytes, fds: Iterable[int]) -> None:
     """Sends a pickled message and descriptors. If it raises the OSError of `socket.sendmsg`, nothing was sent."""
     if len(data) <= _MAX_INLINE:
-        send_fds(sock, _INLINE + data, fds, flags)
-        return
-    files = _core.Descriptors()
-    files.extend(map(os.memfd_create, ["message of remuda"], [os.MFD_CLOEXEC]))
-    view = memoryview(data)
-    while view:
-        view = view[os.write(files[0], view) :]
-    send_fds(sock, _FILE, [*files, *fds], flags)
+        return send_fds(sock, _INLINE + data, fds)
+    with open(os.memfd_create("message of remuda", os.MFD_CLOEXEC), "wb", buffering=0) as file:
+        view = memoryview(data)
+        while view:
+            view = view[file.write(view) :]
+        return send_fds(sock, _FILE, [file.fileno(), *fds])
 
 
-def receive(sock: Socket, flags: int = 0) -> tuple[Any, _core.Descriptors]:
+def receive(sock: Socket) -> tuple[Any, _core.Descriptors]:
     """Receives a message and its descriptors.
 
     Raises EOFError if the other end is gone, OSError (EMFILE) if no descriptor was free, so that the message is lost,
     and the OSError of `socket.recvmsg`.
     """
     space = socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize)
-    flags |= socket.MSG_CMSG_CLOEXEC
-    fds = _core.Descriptors()
-    # This is one step for the interpreter, so no signal handler runs between receiving and storing the descriptors.
-    packet, same = tee(map(sock.recvmsg, [1 + _MAX_INLINE], [space], [flags]))
-    ancillary = chain.from_iterable(map(itemgetter(1), packet))
-    fds.extend(chain.from_iterable(map(partial(array.array, "i"), map(itemgetter(2), ancillary))))
-    data, _, received_flags, _ = next(same)
-    if received_flags & socket.MSG_CTRUNC:
+    data, ancillary, flags, _ = sock.recvmsg(1 + _MAX_INLINE, space, socket.MSG_CMSG_CLOEXEC)
+    fds = _core.Descriptors(chain.from_iterable(array.array("i", sent) for _, _, sent in ancillary))
+    if flags & socket.MSG_CTRUNC:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     if not data:
         raise EOFError("the other end is gone")
     if data[:1] == _INLINE:
         return pickle.loads(memoryview(data)[1:]), fds
-    with open(fds[0], "rb", buffering=0, closefd=False) as file:  # `readall`, because `read` stops at 2 GiB
+    with open(fds.take_first(), "rb", buffering=0) as file:  # `readall`, because `read` stops at 2 GiB
         file.seek(0)
-        message = pickle.loads(file.readall())
-    fds.close_first()
-    return message, fds
+        return pickle.loads(file.readall()), fds

@@ -24,7 +24,7 @@ from remuda._backends.process.process_tree import can_show_for_a_moment, show, t
 from remuda._system.sockets import Socket, open_socket, socket_pair
 from remuda._wire.failures import portable
 from remuda._worker.forked_children import OneProcess, run_and_end
-from remuda._worker.job_signals import settle_signals
+from remuda._worker.job_signals import job_signals_blocked, settle_signals
 
 _BASICS = ("numpy", "gymnasium", "cloudpickle", "remuda._worker.main")
 
@@ -82,36 +82,34 @@ class _Server:
             pidfds.close()
 
     def _try_to_answer(self, request: Any, fds: _core.Descriptors) -> tuple[Answer, _core.Descriptors]:
-        pidfds = _core.Descriptors()
         try:
             if isinstance(request, Fork):
                 pid = self._fork(request, fds)
-                pidfds.extend(map(os.pidfd_open, [pid]))
+                pidfds = _core.Descriptors([os.pidfd_open(pid)])
                 self._workers.add(pid)  # last, because the owner gets no pid if `pidfd_open` raises
                 return Answer(pid), pidfds
             if isinstance(request, Preload):
                 with OneProcess():
                     _preload(request)
-                return Answer(imported=self._new_modules()), pidfds
-            return Answer(self._reap(request)), pidfds
+                return Answer(imported=self._new_modules()), _core.Descriptors([])
+            return Answer(self._reap(request)), _core.Descriptors([])
         except BaseException as error:
-            return Answer(error=portable(error), imported=self._new_modules()), pidfds
+            return Answer(error=portable(error), imported=self._new_modules()), _core.Descriptors([])
 
     def _fork(self, request: Fork, fds: _core.Descriptors) -> int:
         """Forks a worker. If possible, /proc shows the worker's key from the start, so that the owner can find it."""
         shows_its_key = can_show_for_a_moment(request.environment)
         if shows_its_key:
             show(request.environment)
-        pids: list[int] = []
         try:
-            _core.fork_into(pids)
+            with job_signals_blocked():
+                if (pid := _core.fork()) == 0:
+                    self.close()
+                    run_and_end(partial(_become_worker, request, fds))
+            return pid
         finally:
-            if shows_its_key and pids != [0]:
+            if shows_its_key:
                 show(os.environ)
-        if pids == [0]:
-            self.close()
-            run_and_end(partial(_become_worker, request, fds))
-        return pids[0]
 
     def _reap(self, request: Reap) -> dict[int, int]:
         codes = {}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from remuda import _core
 from remuda._backends.process.interpreter import start_python
-from remuda._backends.process.process_tree import kill_process_trees, new_key, with_key
+from remuda._backends.process.process_tree import new_key, with_key
 from remuda._system.exiting import leave_pools_alone
 from remuda._system.polling import wait_readable
 from remuda._system.processes import stat_of
@@ -40,14 +40,12 @@ class ServerProcess:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.pid = process.pid
         self._process = process
-        pidfds = _core.Descriptors()
         try:
-            pidfds.extend(map(os.pidfd_open, [process.pid]))
-        except BaseException:
+            self._pidfds = _core.Descriptors([os.pidfd_open(process.pid)])
+        except OSError:  # no descriptor is free
             process.kill()
             process.wait()
             raise
-        self._pidfds = pidfds
         self.exitcode: int | None = None
 
     def close(self) -> None:
@@ -70,17 +68,14 @@ class ServerProcess:
 
 def start_server(environment: dict[str, str]) -> tuple[ServerProcess, Socket]:
     """Starts a fork server. Returns its process, and this process's end of its socket."""
-    key = new_key()  # workers replace this key by their own
+    variables = with_key(environment, new_key())  # workers replace this key by their own
     client_end, server_end = socket_pair(socket.SOCK_SEQPACKET)
     try:
         with closing(server_end):
-            process = start_python(
-                "remuda._backends.forkserver.server", "serve", server_end.fileno(), with_key(environment, key)
-            )
-        return ServerProcess(process), client_end
-    except BaseException:  # an interrupt, too, may leave a process that `Popen` has started
+            module = "remuda._backends.forkserver.server"
+            return ServerProcess(start_python(module, "serve", server_end.fileno(), variables)), client_end
+    except BaseException:
         client_end.close()
-        kill_process_trees([key], DEATH_SECONDS)
         raise
 
 
@@ -103,9 +98,7 @@ def reap_orphan(pid: int, server: ServerProcess, patience: float = 0.0) -> int |
     """
     with suppress(OSError):  # raised if the worker is no child of this process.
         if os.getsid(pid) == server.pid:  # a later process with this pid has another session
-            pidfds = _core.Descriptors()
-            pidfds.extend(map(os.pidfd_open, [pid]))
-            wait_readable(pidfds, patience)
+            wait_readable(_core.Descriptors([os.pidfd_open(pid)]), patience)
             end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
             return None if end is None else end.si_status * (1 if end.si_code == os.CLD_EXITED else -1)
     return None

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import os
+import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from typing import Any, Protocol
 
 from remuda import _core
 from remuda._backends.base import PATIENCE_SECONDS, Assignment, Queues, death_of
-from remuda._backends.deadline import Deadline
+from remuda._backends.flag import Flag
 from remuda._backends.process.os_process import WorkerProcess, end_all
-from remuda._backends.process.start_methods import Launch, Launcher, Launching, abandon, occupy_standard_descriptors
+from remuda._backends.process.start_methods import Launch, Launcher, occupy_standard_descriptors
+from remuda._backends.process.start_wait import LateError, StartWait
 from remuda._backends.process.worker import ProcessWorker, start_timeout
 from remuda._backends.process.worker_configs import WorkerConfigs
 from remuda._progress.bar import BuildBar
 from remuda._relay.output import Output, WorkerOutput, open_outputs
 from remuda._relay.receiver import Relay, ShownWarnings
 from remuda._relay.stacks import stack_of
+from remuda._system.apart import run_apart
 from remuda._system.cores import core_for
 from remuda._system.forks import register_holder
 from remuda._system.limits import check_descriptors
 from remuda._system.oom import OomWatch
-from remuda._system.originals import select
 from remuda._system.polling import wait_readable
 from remuda._wire.channel import NonsenseError
 from remuda._wire.failures import Interrupts, build_error, load_failure, not_loaded
@@ -39,14 +42,11 @@ from remuda.errors import (
     CloseTimeoutError,
     CorruptReplyError,
     Failure,
-    RemudaError,
     StartTimeoutError,
     WorkerDiedError,
 )
 
 _ENDING = 1.0  # the longest wait, in seconds, for the end of a killed worker before its successor starts
-_LOOK = 0.05  # seconds between two checks whether a successor is late or unwanted
-_SLICE = 1.0  # seconds between two checks that the fork server still answers
 
 
 class ProcessOptions(Protocol):
@@ -91,7 +91,8 @@ class ProcessBackend:
         self._reports: dict[bytes, Reports] = {}
         self._built: list[Reports] = []  # by worker.
         self._timeout: float | None = None  # seconds for building all envs
-        self._deadline = Deadline(None)
+        self._unwanted = Flag()  # set if a signal handler has interrupted the start of the first processes
+        self._wait = StartWait(None, self._unwanted)  # of this start
         self._progress = BuildBar(())
         self._oom = OomWatch()
         self._near: list[frozenset[int]] = []  # cores, by worker
@@ -110,41 +111,34 @@ class ProcessBackend:
     def build_first(self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits) -> SecondBuild:
         try:
             self._prepare(assignments, timeout)
-            with self._progress:
-                first = self._start(0)
-                self._built = self._collect_reports([first])
-                return self._second_build(first, limits)
+            self._build([0])
+            return run_apart(partial(self._second_build, self.workers[0], limits), self._unwanted.set)
         except BaseException:
             self.stop(0)
             raise
 
     def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[Reports]:
         try:
-            if not self.workers:
+            if self._configs is None:
                 self._prepare(assignments, timeout)
-            with self._progress:
-                self._build_others(len(assignments))
-            assert self._configs is not None  # made by `_prepare`
+            indices = range(len(self._built), len(assignments))
+            for together in [[index] for index in indices] if self._starts_serially else [indices]:
+                self._build(together)
+            assert self._configs is not None
             if not any(assignment.spec.rebuilds for assignment in assignments):
                 self._configs.close()  # there will be no successors, and the factories may keep the pool alive
+            self._unwanted.close()
             return self._built
         except BaseException:
             self.stop(0)
             raise
-
-    def _build_others(self, num_workers: int) -> None:
-        """Starts the workers that have not been started."""
-        indices = list(range(len(self.workers), num_workers))
-        for together in [[index] for index in indices] if self._starts_serially else [indices]:
-            self._progress.hide()  # a forked worker must not inherit a progress bar in its standard output
-            started = [self._start(index) for index in together]
-            self._built += self._collect_reports(started)
 
     def _prepare(self, assignments: Sequence[Assignment], timeout: float | None) -> None:
         """Makes the resources of workers, before the first one starts. `timeout`: seconds for building all envs."""
         check_descriptors(len(assignments), with_output=self._output != "inherit")
         occupy_standard_descriptors()
         # All configs are pickled before the first start, because an error in pickling must not leave workers behind.
+        # The caller's thread pickles them, so that an interrupt ends a function of the program that hangs.
         self._configs = WorkerConfigs(
             assignments,
             self._name,
@@ -153,101 +147,65 @@ class ProcessBackend:
         )
         self._outputs = open_outputs(self._output, len(assignments))
         self._relay = Relay(self._shown_warnings)
-        self._timeout, self._deadline = timeout, Deadline(timeout)
         self._near = [assignment.cores for assignment in assignments]
         self._progress = BuildBar(env for assignment in assignments for env in assignment.spec.first_slots)
+        self._timeout, self._wait = timeout, StartWait(timeout, self._unwanted, self._relay, self._progress)
 
-    def _start(self, index: int) -> ProcessWorker:
+    def _build(self, indices: Sequence[int]) -> None:
+        """Starts workers, and waits until they have built their envs."""
         assert self._configs is not None  # made by `_prepare`
-        config = self._configs.config(index)
-        worker = ProcessWorker(config, self._launch(index), self._outputs[index], self._processes, self._oom)
-        self.workers.append(worker)
-        worker.has_arrived()
-        return worker
+        workers = [
+            ProcessWorker(self._configs.config(index), self._outputs[index], self._processes, self._oom)
+            for index in indices
+        ]
+        self.workers += workers
+        # The caller's thread loads the messages, because that may import a module that this thread is importing.
+        messages = run_apart(partial(self._start_visibly, workers), self._unwanted.set)
+        answers = [self._load_reports(*pair) for pair in zip(workers, messages, strict=True)]
+        if failures := [answer for answer in answers if isinstance(answer, Failure)]:
+            raise build_error(failures)
+        self._built += [answer for answer in answers if not isinstance(answer, Failure)]
 
-    def _launch(self, index: int) -> Launching:
+    def _start_visibly(self, workers: Sequence[ProcessWorker]) -> list[Buffers]:
+        self._progress.hide()  # a forked worker must not inherit a progress bar in its standard output
+        with self._progress:
+            return self._start(workers, self._wait)
+
+    def _start(self, workers: Sequence[ProcessWorker], wait: StartWait) -> list[Buffers]:
+        """Starts workers' processes, and waits until they have built their envs. Returns the messages of these."""
+        messages: dict[int, Buffers] = {}
+        try:
+            for worker in workers:
+                self._launch(worker, wait)
+            while silent := [worker for worker in workers if worker.index not in messages]:
+                ready = wait([fd for worker in silent for fd in _fds(worker)])
+                for worker in silent:
+                    if ready.intersection(_fds(worker)) and (message := self._read(worker)) is not None:
+                        messages[worker.index] = message
+                        self._progress.missing.difference_update(worker.env_ids)
+        except LateError:
+            raise start_timeout([one for one in workers if one.index not in messages], self._timeout) from None
+        return [messages[worker.index] for worker in workers]
+
+    def _launch(self, worker: ProcessWorker, wait: StartWait) -> None:
         assert self._relay is not None  # `_prepare` has made the relay and the configs
         assert self._configs is not None
-        output = self._outputs[index]
+        output = self._outputs[worker.index]
         output.begin()
-        config, place = self._configs.config(index), self._configs.place(index)
-        what = Launch(config, *place, output.fd, self._relay.sending_end)
-        return self._launcher.launch(what, self._processes.append)
+        config, place = self._configs.config(worker.index), self._configs.place(worker.index)
+        worker.take_over(self._launcher.start(Launch(config, *place, output.fd, self._relay.sending_end), wait))
 
-    def _collect_reports(self, workers: Sequence[ProcessWorker]) -> list[Reports]:
-        """Waits until these workers have built their envs. Returns their reports."""
-        reports: dict[int, Reports] = {}
-        failures: list[Failure] = []
-        silent = {worker.index: worker for worker in workers}
-        while silent:
-            is_late, before = self._deadline.has_passed(), len(silent)
-            for worker in self._wait_for_some(silent.values(), self._deadline.slice()):
-                answer = self._read_report(worker)
-                if answer is None:
-                    continue
-                del silent[worker.index]
-                self._progress.missing.difference_update(worker.env_ids)
-                if isinstance(answer, Failure):
-                    failures.append(answer)
-                else:
-                    reports[worker.index] = answer
-            if is_late and len(silent) == before:
-                raise start_timeout(list(silent.values()), self._timeout)
-        self._drain_logs()
-        if failures:
-            raise build_error(failures)
-        return [reports[worker.index] for worker in workers]
-
-    def _second_build(self, worker: ProcessWorker, limits: Limits) -> SecondBuild:
-        """Makes a worker build its env a second time. If the worker dies or is late, `stays` of the result is False."""
-        patience = Deadline(PATIENCE_SECONDS)
+    def _read(self, worker: ProcessWorker) -> Buffers | None:
+        """Returns the message that a worker sends when it has built its envs; None if it is not complete yet."""
         try:
-            worker.channel.post([b"", *dump(limits)])
-            while not patience.has_passed():
-                for _ in self._wait_for_some([worker], patience.slice()):
-                    if (message := worker.channel.recv_nowait()) is not None:
-                        result: SecondBuild = load(message)
-                        return result
-        except (EOFError, ConnectionError):
-            return SecondBuild("its worker died when it was built a second time", stays=False)
-        why = f"building it a second time took more than {PATIENCE_SECONDS:.0f} s"
-        return SecondBuild(why, stays=False)
-
-    def _wait_for_some(self, silent: Iterable[ProcessWorker], timeout: float | None) -> list[ProcessWorker]:
-        """Waits until some of these workers have sent something or died. Meanwhile continues pending starts."""
-        timeout = self._progress.show(timeout)
-        poller, by_fd = select.poll(), dict[int, ProcessWorker]()
-        for worker in silent:
-            if worker.has_arrived():
-                by_fd.update(dict.fromkeys(_fds(worker), worker))
-            elif worker.launching is not None:
-                for fd in worker.launching.descriptors():
-                    poller.register(fd, select.POLLIN)
-                timeout = _SLICE if timeout is None else min(timeout, _SLICE)
-                if not worker.launching.is_under_way:
-                    break  # later workers have not been requested either.
-        assert self._relay is not None  # made by `_prepare`
-        for fd in (*by_fd, self._relay.fileno()):
-            poller.register(fd, select.POLLIN)
-        events = poller.poll(None if timeout is None else timeout * 1000)
-        self._drain_logs()
-        return list({by_fd[fd].index: by_fd[fd] for fd, _ in events if fd in by_fd}.values())
-
-    def _drain_logs(self) -> None:
-        if self._relay is not None:
-            self._relay.drain()
-
-    def _read_report(self, worker: ProcessWorker) -> Reports | Failure | None:
-        """Returns the reports of a worker, or its failure; None if the message is not complete yet."""
-        try:
-            message = worker.channel.recv_nowait()
+            return worker.channel.recv_nowait()
         except NonsenseError as nonsense:
             worker.kill()
             raise self._died(worker, CorruptReplyError) from nonsense
         except (EOFError, ConnectionError):
             raise self._died(worker) from None
-        if message is None:
-            return None
+
+    def _load_reports(self, worker: ProcessWorker, message: Buffers) -> Reports | Failure:
         verdict, *parts = message
         if bytes(verdict) == b"failed":
             return load_failure(parts)
@@ -258,6 +216,22 @@ class ProcessBackend:
             except Exception as error:
                 return not_loaded(worker.env_ids[0], worker.index, "build", "spaces and metadata", error)
         return self._reports[key]
+
+    def _second_build(self, worker: ProcessWorker, limits: Limits) -> SecondBuild:
+        """Makes a worker build its env a second time. If the worker dies or is late, `stays` of the result is False."""
+        wait = StartWait(PATIENCE_SECONDS, self._unwanted, self._relay)
+        try:
+            worker.channel.post([b"", *dump(limits)])
+            while True:
+                wait(_fds(worker))
+                if (message := worker.channel.recv_nowait()) is not None:
+                    result: SecondBuild = load(message)
+                    return result
+        except LateError:
+            why = f"building it a second time took more than {PATIENCE_SECONDS:.0f} s"
+        except (EOFError, ConnectionError):
+            why = "its worker died when it was built a second time"
+        return SecondBuild(why, stays=False)
 
     def _died(self, worker: ProcessWorker, error: type[WorkerDiedError] = WorkerDiedError) -> WorkerDiedError:
         if worker.process is not None:
@@ -293,27 +267,23 @@ class ProcessBackend:
         process = self.workers[worker].process
         return "" if process is None or process.wait(0) else stack_of(process.pid, last=True)
 
-    def start_successor(self, worker: int, timeout: float | None, is_unwanted: Callable[[], bool]) -> Reports:
+    def start_successor(self, worker: int, timeout: float | None, unwanted: Flag) -> Reports:
         place = self.workers[worker]
         if place.process is not None:
-            place.process.wait(_ENDING)
-        deadline = Deadline(timeout)
-        place.launching = self._launch(worker)
-        while not is_unwanted():
-            late = deadline.has_passed()
-            if place.launching is not None:
-                if not _has_arrived(place):
-                    wait_readable(place.launching.descriptors(), _LOOK)
-            elif wait_readable(_fds(place), _LOOK):
-                answer = self._read_report(place)
-                if isinstance(answer, Failure):
-                    raise build_error([answer])
-                if answer is not None:
-                    return answer
-            if late:
-                raise StartTimeoutError(f"worker {worker} did not build its envs within {timeout} s")
-        place.kill()
-        raise RemudaError("the pool was closed")
+            wait_readable([place.process.pidfd, unwanted.fileno()], _ENDING)
+            place.release()
+        try:
+            (message,) = self._start([place], StartWait(timeout, unwanted))
+            answer = self._load_reports(place, message)
+            if isinstance(answer, Failure):
+                raise build_error([answer])
+            return answer
+        except StartTimeoutError:
+            place.kill()
+            raise StartTimeoutError(f"worker {worker} did not build its envs within {timeout} s") from None
+        except BaseException:
+            place.kill()
+            raise
 
     def join(
         self,
@@ -353,22 +323,34 @@ class ProcessBackend:
     # -- end -------------------------------------------------------------------------------------------
 
     def stop(self, timeout: float) -> None:
+        urgent = threading.Event()
         try:
-            abandon([worker.launching for worker in self.workers if worker.launching is not None])
-            pids = end_all(self._processes, timeout)
-            self._launcher.finish()
+            pids = run_apart(partial(self._end_processes, timeout, urgent.is_set), urgent.set)
         finally:
-            for output in self._outputs:
-                output.release()
-            for held in (self._relay, self._configs):
-                if held is not None:
-                    held.close()
-            self._arena = None
+            self._free()
         if pids:
             raise CloseTimeoutError(pids=pids, workers=[worker.index for worker in self.workers if worker.pid in pids])
 
     def abandon(self) -> None:
-        self.stop(0)
+        # Not in another thread: the garbage collection may call this while the caller holds locks.
+        try:
+            self._end_processes(0)
+        finally:
+            self._free()
+
+    def _end_processes(self, timeout: float, is_urgent: Callable[[], bool] = lambda: False) -> list[int]:
+        """Returns the pids of processes that did not end."""
+        pids = end_all(self._processes, timeout, is_urgent)
+        self._launcher.finish()
+        return pids
+
+    def _free(self) -> None:
+        for output in self._outputs:
+            output.release()
+        for held in (self._relay, self._configs, self._unwanted):
+            if held is not None:
+                held.close()
+        self._arena = None
 
     def drop_descriptors(self) -> None:
         for process in self._processes:
@@ -387,16 +369,6 @@ def _end_left(processes: list[WorkerProcess], owner: int) -> None:
     """Ends the processes of a backend that was dropped. In a forked copy of the owner, does nothing."""
     if processes and os.getpid() == owner:
         end_all(processes, 0)
-
-
-def _has_arrived(successor: ProcessWorker) -> bool:
-    """Returns whether a successor has been started. Raises RemudaError for exceptions of preloaded modules."""
-    try:
-        return successor.has_arrived()
-    except (RemudaError, OSError):
-        raise
-    except Exception as error:
-        raise RemudaError(f"what is to be preloaded raised {type(error).__name__}: {error}") from error
 
 
 def _fds(worker: ProcessWorker) -> tuple[int, int]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import subprocess
 import sys
-from functools import partial
-from typing import cast
 
-from remuda import _core
 from remuda._system.interpreter import import_path, no_command
 from remuda._system.limits import naming_long_variables
+from remuda._worker.job_signals import job_signals_blocked
 from remuda.errors import RemudaError
 
 
@@ -39,19 +36,16 @@ def start_python(
         )
     call = f"{function}({fd}, {os.getpid()})"
     code = f"import sys; sys.path[:] = {import_path()!r}; from {module} import {function}; {call}"
-    # With `DEVNULL`, an interrupt could make `Popen` leak a descriptor.
-    with io.FileIO(os.devnull) as nothing, naming_long_variables(variables):
-        start = partial(
-            subprocess.Popen,
+    with naming_long_variables(variables), job_signals_blocked():
+        return subprocess.Popen(
             [sys.executable, *_options(), "-c", code],
             pass_fds=[fd],
             start_new_session=True,
             env=variables,
-            stdin=nothing,
+            stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
         )
-        return cast("subprocess.Popen[bytes]", _core.without_job_signals(start))
 
 
 def _options() -> list[str]:

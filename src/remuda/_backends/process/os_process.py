@@ -8,12 +8,15 @@ from collections.abc import Callable, Sequence
 from remuda import _core
 from remuda._backends.deadline import Deadline
 from remuda._backends.process.process_tree import kill_process_trees
+from remuda._system.forks import fork_safe_lock
 from remuda._system.polling import wait_readable
 from remuda._wire.channel import SocketChannel
 
 _SIGTERM_SECONDS = 1.0  # seconds for workers that clean up on SIGTERM.
 _SIGKILL_SECONDS = 10.0  # seconds for the kernel to free a large memory. A slower process hangs in a system call.
 _FAMILY_SECONDS = 1.0  # seconds for the end of processes that a worker has started
+
+_reaping = fork_safe_lock()  # held while exit codes are taken, because each of them can be taken once
 
 
 class WorkerProcess:
@@ -82,28 +85,30 @@ def reap(processes: Sequence[WorkerProcess]) -> None:
 
     One search serves all of them, so the process that a survivor belongs to is not known.
     """
-    ended = [process for process in processes if not process.ended and process.wait(0)]
-    survivors = kill_process_trees([process.key for process in ended], _FAMILY_SECONDS)
-    for process in ended:
-        process.has_survivors = bool(survivors)
-        process._take_exitcode()
+    with _reaping:
+        ended = [process for process in list(processes) if not process.ended and process.wait(0)]
+        survivors = kill_process_trees([process.key for process in ended], _FAMILY_SECONDS)
+        for process in ended:
+            process.has_survivors = bool(survivors)
+            process._take_exitcode()
 
 
-def end_all(processes: Sequence[WorkerProcess], timeout: float) -> list[int]:
+def end_all(
+    processes: Sequence[WorkerProcess], timeout: float, is_urgent: Callable[[], bool] = lambda: False
+) -> list[int]:
     """Ends processes: waits `timeout` seconds for them to end, then sends SIGTERM, then SIGKILL.
 
-    Returns the pids of the processes and their descendants that did not end.
+    Sends SIGKILL at once if `is_urgent` returns True. Returns the pids of the processes and their descendants that did
+    not end.
     """
-    try:
-        if not _all_end_within(timeout, processes):
-            _signal_all(signal.SIGTERM, processes)
-            _all_end_within(_SIGTERM_SECONDS, processes)
-    finally:  # kills even if Ctrl-C interrupts the waiting
-        _signal_all(signal.SIGKILL, processes)
-        _all_end_within(_SIGKILL_SECONDS, processes)
-        reap(processes)
-        for process in processes:
-            process.release()
+    if not _all_end_within(timeout, processes, is_urgent):
+        _signal_all(signal.SIGTERM, processes)
+        _all_end_within(_SIGTERM_SECONDS, processes, is_urgent)
+    _signal_all(signal.SIGKILL, processes)
+    _all_end_within(_SIGKILL_SECONDS, processes)
+    reap(processes)
+    for process in processes:
+        process.release()
     survivors = kill_process_trees([process.key for process in processes if process.has_survivors], _FAMILY_SECONDS)
     return [process.pid for process in processes if not process.wait(0)] + survivors
 
@@ -114,9 +119,14 @@ def _signal_all(number: int, processes: Sequence[WorkerProcess]) -> None:
             process.signal_group(number)
 
 
-def _all_end_within(timeout: float, processes: Sequence[WorkerProcess]) -> bool:
-    deadline = Deadline(timeout)
-    for process in processes:
-        while not process.wait(deadline.slice()) and not deadline.has_passed():
-            pass
-    return all(process.wait(0) for process in processes)
+def _all_end_within(
+    seconds: float, processes: Sequence[WorkerProcess], is_urgent: Callable[[], bool] = lambda: False
+) -> bool:
+    """Returns whether all processes end within `seconds`. Does not wait any longer once `is_urgent` returns True."""
+    deadline, is_late = Deadline(seconds), False
+    while running := [process.pidfd for process in processes if not process.wait(0)]:
+        if is_late or is_urgent():
+            return False
+        wait_readable(running, deadline.slice())
+        is_late = deadline.has_passed()
+    return True

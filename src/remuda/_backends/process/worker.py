@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-from contextlib import suppress
+from functools import partial
 
 from remuda._backends.process.os_process import WorkerProcess, reap
-from remuda._backends.process.start_methods import Launching, abandon
 from remuda._relay.output import Output
 from remuda._relay.stacks import stack_of
+from remuda._system.apart import run_apart
 from remuda._system.oom import OomWatch
 from remuda._wire.channel import SocketChannel
 from remuda._worker.main import WorkerConfig
@@ -20,28 +20,27 @@ class ProcessWorker:
 
     cause_of_death = WorkerDiedError
 
-    def __init__(
-        self, config: WorkerConfig, launching: Launching, output: Output, siblings: list[WorkerProcess], oom: OomWatch
-    ):
+    def __init__(self, config: WorkerConfig, output: Output, siblings: list[WorkerProcess], oom: OomWatch):
+        """`siblings`: all processes of the pool that are not released, or have left processes behind."""
         self.index, self.env_ids, self.name = config.spec.info.index, config.spec.info.env_ids, config.identity.name
-        self.process: WorkerProcess | None = None  # the latest process that has been started.
-        self.launching: Launching | None = launching  # the start of the next process
+        self.process: WorkerProcess | None = None  # the latest process
         self._output = output
         self._siblings, self._oom = siblings, oom
         self._verdict: MemoryVerdict | None = None
 
     @property
     def pid(self) -> int | None:
-        self._look()
         return None if self.process is None else self.process.pid
 
     @property
     def exitcode(self) -> int | None:
-        if self.process is None:
+        process = self.process
+        if process is None:
             return None
-        if not self.process.ended:
-            reap(self._siblings)  # reaps all ended workers, because one search finds the descendants of all
-        return self.process.exitcode()
+        if not process.ended and process.wait(0):
+            # Reaps all ended workers, because one search finds the descendants of all.
+            run_apart(partial(reap, self._siblings), lambda: None)
+        return process.exitcode()
 
     @property
     def channel(self) -> SocketChannel:
@@ -49,41 +48,25 @@ class ProcessWorker:
         return self.process.channel
 
     def is_alive(self) -> bool:
-        self._look()
         return self.process is not None and not self.process.wait(0)
 
-    def _look(self) -> None:
-        """Replaces the worker's process by the next one if that has been started."""
-        with suppress(Exception):  # the caller that waits for the start gets the error
-            self.has_arrived()
-
-    def has_arrived(self) -> bool:
-        """Whether the next process of this worker has been started. Does not wait; raises as `Launching.poll` does."""
-        if self.launching is not None and (process := self.launching.poll()) is not None:
-            self._take_over(process)
-            self.launching = None
-        return self.launching is None
-
-    def _take_over(self, process: WorkerProcess) -> None:
-        """Replaces the worker's process. Releases the old one first, so that an interrupted call can be repeated."""
-        if self.process is not None and self.process is not process:
-            self._release(self.process)
+    def take_over(self, process: WorkerProcess) -> None:
+        """Replaces the worker's process."""
+        self._siblings.append(process)
         self.process, self._verdict = process, None
 
-    def _release(self, process: WorkerProcess) -> None:
-        process.release()
+    def release(self) -> None:
+        """Frees what remains of the worker's process before the next one starts."""
+        if self.process is None:
+            return
+        self.process.release()
         # A process that runs or has left descendants stays in the list, because closing the pool waits for all of them.
-        if process.wait(0) and not process.has_survivors and process in self._siblings:
-            self._siblings.remove(process)
+        if self.process.wait(0) and not self.process.has_survivors and self.process in self._siblings:
+            self._siblings.remove(self.process)
 
     def kill(self) -> None:
-        if self.launching is not None and self.launching.process is not None:
-            self.has_arrived()  # in case an interrupt came before the process was stored
         if self.process is not None:
             self.process.kill_group()
-        if self.launching is not None:
-            abandon([self.launching])
-            self.launching = None
 
     def verdict(self) -> MemoryVerdict | None:
         if self._verdict is None and self.exitcode == -signal.SIGKILL:

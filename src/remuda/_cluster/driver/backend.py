@@ -16,6 +16,7 @@ from typing import Any
 
 from remuda import _core
 from remuda._backends.base import Queues
+from remuda._backends.flag import Flag
 from remuda._cluster.driver.engine_worker import EngineWorker
 from remuda._cluster.driver.link import LinkState, ShardLink
 from remuda._cluster.driver.options import ClusterOptions
@@ -226,13 +227,13 @@ class RayBackend:
     def last_stack(self, worker: int) -> str:
         return ""
 
-    def start_successor(self, worker: int, timeout: float | None, is_unwanted: Callable[[], bool]) -> Reports:
+    def start_successor(self, worker: int, timeout: float | None, unwanted: Flag) -> Reports:
         link, env_ids = self.link_of[worker], self.workers[worker].env_ids
         with self._starting:  # all workers of a shard have one successor
             if link.state is LinkState.GONE:
                 link.start(self.order, link.generation + 1)
                 self.metrics.note_restart(link.share.shard)
-        while not is_unwanted():
+        while not unwanted.is_set():
             if link.state is LinkState.GONE:
                 if isinstance(link.error, RemudaError):
                     raise link.error

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 
 from remuda._backends.base import Processes
+from remuda._backends.flag import Flag
 from remuda._engine.history.fault_kinds import forget_frames
 from remuda._system.exiting import note_own_thread
 from remuda._worker.env_report import Reports
@@ -26,7 +27,7 @@ class Successors:
         self._processes, self.start_timeout, self._wake = processes, start_timeout, wake
         self._outcomes: SimpleQueue[tuple[int, Reports | RemudaError]] = SimpleQueue()
         self._threads: dict[int, threading.Thread] = {}  # the latest thread of each worker
-        self._stopping = threading.Event()
+        self._stopping = Flag()
 
     def start(self, worker: int, at: float) -> None:
         """Begins to start the successor of a dead worker. `at`: the time of the start, of `time.monotonic`."""
@@ -51,13 +52,14 @@ class Successors:
         for worker, outcome in self.outcomes():
             if not isinstance(outcome, RemudaError):
                 self._processes.kill(worker)
+        self._stopping.close()
 
     def _start(self, worker: int, at: float) -> None:
         if self._stopping.wait(max(0.0, at - time.monotonic())):
             return
         outcome: Reports | RemudaError
         try:
-            outcome = self._processes.start_successor(worker, self.start_timeout, self._stopping.is_set)
+            outcome = self._processes.start_successor(worker, self.start_timeout, self._stopping)
         except RemudaError as error:
             outcome = error
         except Exception as error:
