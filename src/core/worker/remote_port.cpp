@@ -38,10 +38,9 @@ void RemotePort::take(nb::list commands) {
   }
 }
 
-void RemotePort::answer(std::uint32_t env, std::uint32_t count, std::uint32_t flags, nb::handle parts,
-                        std::uint64_t until) {
+void RemotePort::answer(std::uint32_t env, std::uint32_t count, std::uint32_t flags, nb::handle parts) {
   for (std::uint32_t i = 0; i < count; i += plan_.width)
-    if (Pending& pending = envs_.at(env + i - spec_.first_env); pending.sequence != 0 && pending.sequence <= until)
+    if (Pending& pending = envs_.at(env + i - spec_.first_env); pending.sequence != 0)
       post(pending, plan_.width, flags, parts);
   port_.publish(true, now_ns());
 }
@@ -53,6 +52,11 @@ void RemotePort::answer_message(std::uint64_t sequence, std::uint32_t flags, nb:
   post(*its, 1, flags | kIsMessage, parts);
   messages_.erase(its);
   port_.publish(true, now_ns());
+}
+
+void RemotePort::note_record() {
+  arena_->at<Records>(Plan::kRecords)->sent.fetch_add(1, std::memory_order_relaxed);
+  arena_->wake_supervisor();
 }
 
 void RemotePort::post(Pending& pending, std::uint32_t count, std::uint32_t flags, nb::handle parts) {
