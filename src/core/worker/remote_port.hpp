@@ -42,6 +42,7 @@ class RemotePort {
     Op op = Op::kStep;
   };
 
+  void note_task();
   void post(Pending& pending, std::uint32_t count, std::uint32_t flags, nb::handle parts);
 
   std::shared_ptr<Arena> arena_;
@@ -49,6 +50,7 @@ class RemotePort {
   const WorkerSpec spec_;
   nb::object receive_, send_;
   WorkerPort port_;
+  Meter& meter_;
   std::vector<Pending> envs_;      // The pending command of each env of the worker.
   std::vector<Pending> messages_;  // The pending messages, in the order of sending.
 };

@@ -81,8 +81,10 @@ class Resizing:
         self.new.release()
 
     def take_places(self) -> list[Any]:
-        """Replaces the envs of all shards by the new envs. Returns the report of each new env."""
-        self._old.receiver.stop()
+        """Replaces the envs of all shards by the new envs. Returns the report of each new env.
+
+        The threads of the old engine must have ended.
+        """
         ended = self._old.links[len(self._stay) :]
         closing = [link.actor.close.remote(_CLOSING) for link in ended]
         closing += [link.take_over() for link in self.new.links[: len(self._stay)]]

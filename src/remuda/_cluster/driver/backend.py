@@ -17,7 +17,7 @@ from typing import Any
 from remuda import _core
 from remuda._backends.base import Queues
 from remuda._cluster.driver.engine_worker import EngineWorker
-from remuda._cluster.driver.link import Server, ShardLink
+from remuda._cluster.driver.link import LinkState, Server, ShardLink
 from remuda._cluster.driver.options import ClusterOptions
 from remuda._cluster.driver.receiver import Receiver
 from remuda._cluster.driver.row_writer import RowWriter
@@ -223,7 +223,7 @@ class RayBackend:
     def start_successor(self, worker: int, timeout: float | None, is_unwanted: Callable[[], bool]) -> Reports:
         link, env_ids = self.link_of[worker], self.workers[worker].env_ids
         future: Future[Server] = Future()
-        self.receiver.post(partial(link.request_successor, self.order, future))
+        self.receiver.post(partial(self._request_successor, link, future))
         while not is_unwanted():
             try:
                 server = future.result(_LOOK)
@@ -233,6 +233,11 @@ class RayBackend:
             first = link.share.first
             return list(server.report.reports[env_ids[0] - first : env_ids[-1] + 1 - first])
         raise RemudaError("the pool was closed")
+
+    def _request_successor(self, link: ShardLink, future: Future[Server]) -> None:
+        if link.state is LinkState.GONE:  # all workers of a shard have one successor
+            self.metrics.note_restart(link.share.shard)
+        link.request_successor(self.order, future)
 
     def join(
         self,

@@ -186,7 +186,9 @@ class ShardLink:
         try:
             answer = actors.answer_of(outcome)
         except actors.Lost as error:
-            self.lose(error)
+            # After `ray.shutdown()`, the pool's next call reports that, unless one waits for an answer now.
+            if self.awaits_reply or self.server is None or self._cluster.connection.is_open:
+                self.lose(error)
         else:
             then(self, answer)
 
@@ -195,7 +197,10 @@ class ShardLink:
         try:
             function(*args)
         except Exception as error:
-            self._receiver.log_later(partial(logger.error, "shard %d is ended", self.share.shard, exc_info=error))
+            if self.server is None:
+                self.error = error
+            else:
+                self._receiver.log_later(partial(logger.error, "shard %d is ended", self.share.shard, exc_info=error))
             self.kill(reason=f"{type(error).__name__}: {error}")
 
     def _note_located(self, node: str) -> None:

@@ -359,6 +359,7 @@ class ShardActor:
         try:
             pool = self._open
             if lost := self._lost_envs():
+                pool._engine.faults.raise_any()  # the death, if no command was answered with it
                 raise was_lost(lost[0] + self._numbers.first_env)
             if fresh := self._fresh():
                 pool._engine.exchange.send(_core.Op.RESET, fresh, None, pool._part, to_all=False)
