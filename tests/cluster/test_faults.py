@@ -154,6 +154,28 @@ def test_a_death_between_rollouts_is_reported_with_the_next_rollout(caplog: pyte
     assert (record.env, record.shard) == (3, 1)  # type: ignore[attr-defined]
 
 
+def test_a_dead_shard_is_rebuilt_while_the_program_does_not_call_the_pool(tmp_path: Path) -> None:
+    is_successor, building = tmp_path / "is successor", tmp_path / "building"
+    os.mkfifo(building)
+
+    def make() -> Any:
+        if is_successor.exists():
+            building.write_text("now")  # waits until the test reads it
+        return Endless()
+
+    with Pool([Endless, make], backend=SERIAL, faults="restart") as pool:
+        pool.reset(seed=0)
+        (pid,) = pool.call("pid", env_ids=[1])
+        is_successor.touch()
+        os.kill(pid, signal.SIGKILL)
+        assert building.read_text() == "now"  # waits until the successor builds its env
+        batch = pool.step([0, 0])
+        assert batch.truncations.tolist() == [False, True]
+        assert [(fault.env_id, fault.shard, fault.kind) for fault in faults_of(batch)] == [(1, 1, "death")]
+        assert pool.step([1, 2]).truncations.tolist() == [False, False]
+        assert pool.stats().restarts == 1
+
+
 def test_without_restarts_the_death_of_a_shard_is_raised() -> None:
     with Pool([Dying] * NUM_ENVS, backend=SERIAL) as pool:
         pool.reset(seed=0)

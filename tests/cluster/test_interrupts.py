@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("kept_actors")
 
 HERE = (str(Path(remuda.__file__).parent / "_cluster"),)
 NUM_ENVS = 4
-STRIDE = 1 if MINUTES else 43  # the distance of the steps of the interpreter at which the tests interrupt
+STRIDE = 1 if MINUTES else 7  # the distance of the steps of the interpreter at which the tests interrupt
 
 
 def interrupted(n: int, function: Any, *arguments: Any) -> tuple[bool, Any]:

@@ -172,7 +172,7 @@ void bind_hub(nb::module_& m) {
       .def("note_unpickled", &CallerMeter::note_unpickled, "ns"_a);
   nb::class_<Callbacks>(m, "Callbacks")
       .def_rw("pump", &Callbacks::pump)
-      .def_rw("await_results", &Callbacks::await_results)
+      .def_rw("pass_on", &Callbacks::pass_on)
       .def_rw("look_at", &Callbacks::look_at);
   nb::class_<FrameTaker>(m, "FrameTaker").def_prop_ro("num_info_columns", &FrameTaker::num_info_columns);
 

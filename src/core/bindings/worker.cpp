@@ -43,9 +43,11 @@ void bind_worker(nb::module_& m) {
   nb::class_<RemotePort>(m, "RemotePort", "The worker's end of a port whose envs run on another machine.")
       .def(nb::init<std::shared_ptr<Arena>, const Plan&, const WorkerSpec&, std::uint32_t, nb::object, nb::object>(),
            "arena"_a, "plan"_a, "spec"_a, "envs"_a, "receive"_a, "send"_a)
+      .def_prop_ro("has_command", &RemotePort::has_command)
       .def("take", &RemotePort::take, "commands"_a)
-      .def("answer", &RemotePort::answer, "env"_a, "count"_a, "flags"_a, "parts"_a.none(), "until"_a)
-      .def("answer_message", &RemotePort::answer_message, "sequence"_a, "flags"_a, "parts"_a.none());
+      .def("answer", &RemotePort::answer, "env"_a, "count"_a, "flags"_a, "parts"_a.none())
+      .def("answer_message", &RemotePort::answer_message, "sequence"_a, "flags"_a, "parts"_a.none())
+      .def("note_record", &RemotePort::note_record);
 }
 
 }  // namespace remuda

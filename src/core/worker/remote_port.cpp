@@ -15,7 +15,10 @@ RemotePort::RemotePort(std::shared_ptr<Arena> arena, const Plan& plan, const Wor
       receive_(std::move(receive)),
       send_(std::move(send)),
       port_(*arena_, plan_, spec_),
-      envs_(envs) {}
+      meter_(*arena_->at<Meter>(plan_.meter(spec.index))),
+      envs_(envs) {
+  meter_.end();
+}
 
 void RemotePort::take(nb::list commands) {
   Command command;
@@ -36,14 +39,15 @@ void RemotePort::take(nb::list commands) {
     commands.append(nb::make_tuple(command.op, command.env, command.count, command.row, command.action,
                                    command.sequence, std::move(parts)));
   }
+  note_task();
 }
 
-void RemotePort::answer(std::uint32_t env, std::uint32_t count, std::uint32_t flags, nb::handle parts,
-                        std::uint64_t until) {
+void RemotePort::answer(std::uint32_t env, std::uint32_t count, std::uint32_t flags, nb::handle parts) {
   for (std::uint32_t i = 0; i < count; i += plan_.width)
-    if (Pending& pending = envs_.at(env + i - spec_.first_env); pending.sequence != 0 && pending.sequence <= until)
+    if (Pending& pending = envs_.at(env + i - spec_.first_env); pending.sequence != 0)
       post(pending, plan_.width, flags, parts);
   port_.publish(true, now_ns());
+  note_task();
 }
 
 void RemotePort::answer_message(std::uint64_t sequence, std::uint32_t flags, nb::handle parts) {
@@ -53,6 +57,22 @@ void RemotePort::answer_message(std::uint64_t sequence, std::uint32_t flags, nb:
   post(*its, 1, flags | kIsMessage, parts);
   messages_.erase(its);
   port_.publish(true, now_ns());
+  note_task();
+}
+
+// Records a command without an answer as the worker's task, for reports of the worker's death.
+void RemotePort::note_task() {
+  auto next = std::find_if(envs_.begin(), envs_.end(), [](const Pending& pending) { return pending.sequence != 0; });
+  if (next == envs_.end() && !messages_.empty()) next = messages_.begin();
+  if (next == envs_.end())
+    meter_.end();
+  else
+    meter_.begin(next->op, next->env, now_ns());
+}
+
+void RemotePort::note_record() {
+  arena_->at<Records>(Plan::kRecords)->sent.fetch_add(1, std::memory_order_relaxed);
+  arena_->wakeup().wake();
 }
 
 void RemotePort::post(Pending& pending, std::uint32_t count, std::uint32_t flags, nb::handle parts) {

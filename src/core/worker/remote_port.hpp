@@ -1,9 +1,6 @@
 // The worker's end of its rings, if its envs run on another machine. Python takes the commands, writes the rows of
-// their results, and answers the commands. All of this happens in the pool's thread, so no bell is rung.
-//
-// A signal handler may raise between any two lines of Python. Therefore `take` moves a command from the ring to the
-// caller's list in one step, and `answer` ignores a command that was answered before. The successor of a worker gets
-// another port.
+// their results, and answers the commands. One thread at a time uses a port. The successor of a worker gets another
+// port.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +20,18 @@ class RemotePort {
   RemotePort(std::shared_ptr<Arena> arena, const Plan& plan, const WorkerSpec& spec, std::uint32_t envs,
              nb::object receive, nb::object send);
 
+  bool has_command() const { return port_.has_command(); }
   // Moves the commands from the ring to a list, each as (op, env, count, row, action row, sequence, parts or None). A
   // message has the worker's index in place of the row.
   void take(nb::list commands);
   // Answers the commands of `count` neighbouring envs, after their rows were written. `parts`: the data without a
   // column, as a list of bytes-like objects or as a tuple, which `send` passes on as it is; or None. Only an answer for
-  // one env may have `parts` and `flags`. `until`: the sequence of the last command that may be answered. If the caller
-  // answers twice, the second answer thus does not reach a later command.
-  void answer(std::uint32_t env, std::uint32_t count, std::uint32_t flags, nb::handle parts, std::uint64_t until);
-  // Answers the message with this sequence. An answer that was given before is ignored.
+  // one env may have `parts` and `flags`. Ignores envs without a command.
+  void answer(std::uint32_t env, std::uint32_t count, std::uint32_t flags, nb::handle parts);
+  // Answers the message with this sequence, if this worker has it.
   void answer_message(std::uint64_t sequence, std::uint32_t flags, nb::handle parts);
+  // Counts a log record, which the supervisor is to emit. Called before the results that belong to the record.
+  void note_record();
 
  private:
   // A command or message that has no answer yet.
@@ -43,6 +42,7 @@ class RemotePort {
     Op op = Op::kStep;
   };
 
+  void note_task();
   void post(Pending& pending, std::uint32_t count, std::uint32_t flags, nb::handle parts);
 
   std::shared_ptr<Arena> arena_;
@@ -50,6 +50,7 @@ class RemotePort {
   const WorkerSpec spec_;
   nb::object receive_, send_;
   WorkerPort port_;
+  Meter& meter_;
   std::vector<Pending> envs_;      // The pending command of each env of the worker.
   std::vector<Pending> messages_;  // The pending messages, in the order of sending.
 };

@@ -126,6 +126,8 @@ class ClusterPool(Pool):
         finally:
             old.exchange.attend_until(time.monotonic() + _LOOK)  # handles deaths of shards during `build`
         inherited = backend.inheritance(Share(0, 0, old.layout.num_envs))
+        for thread in (*old.running.threads, backend.receiver):  # otherwise they would handle the end of old shards
+            thread.stop()
         reports = resizing.take_places()
         self._finalizer.detach()
         self._begin_on(resizing.new, reports, inherited)

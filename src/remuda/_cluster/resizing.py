@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from remuda._cluster.driver.backend import RayBackend
-from remuda._cluster.driver.link import LinkState, ShardLink
+from remuda._cluster.driver.link import ShardLink
 from remuda._cluster.driver.start_wait import StartWait
 from remuda._cluster.messages import Answer, BuildOrder
 from remuda._cluster.ray import actors
@@ -59,7 +59,8 @@ class Resizing:
                 link.start_beside(before, self._order)
             for link in self.new.links[len(self._stay) :]:
                 link.start(self._order)
-            wait = StartWait(self.new.links, self.new.cluster.placement, self.new.options.width, timeout)
+            new = self.new
+            wait = StartWait(new.links, new.receiver, new.cluster.placement, new.options.width, timeout)
             wait.await_reports(self.new.links, _raise_loss)
         except BaseException as error:
             self._give_up()
@@ -75,12 +76,15 @@ class Resizing:
             link.kill()
             link.forget()
         for before in self._stay:
-            if before.state is LinkState.SERVING:
-                before.actor.drop_prepared.remote()
+            if before.server is not None:
+                before.server.actor.drop_prepared.remote()
         self.new.release()
 
     def take_places(self) -> list[Any]:
-        """Replaces the envs of all shards by the new envs. Returns the report of each new env."""
+        """Replaces the envs of all shards by the new envs. Returns the report of each new env.
+
+        The threads of the old engine must have ended.
+        """
         ended = self._old.links[len(self._stay) :]
         closing = [link.actor.close.remote(_CLOSING) for link in ended]
         closing += [link.take_over() for link in self.new.links[: len(self._stay)]]
@@ -95,7 +99,7 @@ class Resizing:
 
 
 def _raise_loss(link: ShardLink) -> None:
-    raise link.error or link.death("build")
+    raise link.failure()
 
 
 def _log_failure(ref: actors.Ref) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from remuda._cluster.driver.link import LinkState, ShardLink
+from remuda._cluster.driver.link import ShardLink
 from remuda._cluster.messages import Answer, RolloutOrder
 from remuda._cluster.ray import actors
 from remuda._engine.options.checks import int_from
@@ -64,11 +64,11 @@ class Rollouts(ShardRollouts):
     def _request_due(self) -> None:
         waiting = []
         for link in self._due:
-            if link.state is not LinkState.SERVING:
+            if (server := link.server) is None:
                 waiting.append(link)
                 continue
             order = RolloutOrder(self._number, self._steps, self._publisher.version, self._publisher.newest, self._seed)
-            self._requests[link.actor.rollout.remote(order)] = link, link.generation
+            self._requests[server.actor.rollout.remote(order)] = link, server.generation
         self._due = waiting
 
     def __next__(self) -> ShardRollout:
@@ -116,8 +116,7 @@ class Rollouts(ShardRollouts):
         try:
             answer: Answer = actors.get(ref)
         except actors.Lost as error:
-            if generation == link.generation:
-                link.lose(error)
+            self._backend.lose(link, generation, error)
             self._attend()
             return None
         rollout: ShardRollout | None = None
@@ -134,16 +133,15 @@ class Rollouts(ShardRollouts):
         self._backend.metrics.note_rollout(link.share.shard, self._publisher.version - rollout.policy_version)
         if progress is None:
             return  # the first rollout of the actor's successor reports the death
-        if link.messenger is not None:
-            link.messenger.note_progress(progress)
+        self._backend.note_progress(link.share, progress)
         lost = [self._lost.pop(env, None) for env in rollout.env_ids.tolist()]
         rollout.lost = (*(fault for fault in lost if fault is not None), *rollout.lost)
 
     def close(self) -> None:
         is_connected = self._backend.cluster.connection.is_open
         for link, _ in set(self._requests.values()):
-            if is_connected and link.state is LinkState.SERVING:
-                link.actor.stop_rollouts.remote(self._number)
+            if is_connected and (server := link.server) is not None:
+                server.actor.stop_rollouts.remote(self._number)
         self._requests, self._due = {}, []
         on_close, self._on_close = self._on_close, None
         if on_close is not None:

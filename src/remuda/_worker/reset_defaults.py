@@ -60,8 +60,8 @@ class ResetDefaults:
     def for_successor(self, env_ids: Iterable[int], first: int = 0) -> ResetDefaults:
         """Returns the defaults of some envs, for the worker that rebuilds them. Subtracts `first` from their ids."""
         ids = set(env_ids)
-        bases = {env_id - first: base for env_id, base in self.bases.items() if env_id in ids}
-        options = {env_id - first: pickled for env_id, pickled in self.options.items() if env_id in ids}
+        bases = {env_id - first: base for env_id, base in list(self.bases.items()) if env_id in ids}
+        options = {env_id - first: pickled for env_id, pickled in list(self.options.items()) if env_id in ids}
         return ResetDefaults(bases, options, set(bases))
 
     def remember_options(self, options: Mapping[int, bytes | None]) -> None:

@@ -44,12 +44,11 @@ namespace remuda {
 // so Python's garbage collector visits them.
 struct Callbacks {
   // Called before each wait, if the workers have no thread or process on this machine. It runs the workers' commands in
-  // the caller's thread, or passes them on to other machines. Null if the workers have a thread or process here.
+  // the caller's thread, or checks the connection to other machines. Null if the workers have a thread or process here.
   nb::object pump;
-  // Called with (seconds, all) to wait for the results of workers on other machines: for at most these seconds, and for
-  // all results if `all` is true. Null for other workers. If it is set, commands are passed on as soon as they are
-  // sent.
-  nb::object await_results;
+  // Called as soon as commands were sent, to wake the thread that passes them on to other machines. A function in C, so
+  // that no signal handler interrupts it. Null if the workers are on this machine.
+  nb::object pass_on;
   nb::object look;            // Called with each batch with infos that could get a column, and with batch `look_at`.
   std::uint64_t look_at = 0;  // The number of a batch, counted from 1.
   nb::object batch_type;
@@ -164,8 +163,8 @@ class Hub {
   // Marks a worker as dead that will have no successor. Returns it as a `DeadWorker`.
   nb::object give_up(std::uint32_t worker);
 
-  // Passes new commands on to workers on other machines. Called at the end of each call of the hub that is not kWithin
-  // (see `HubLock`).
+  // Calls `Callbacks::pass_on` if there are new commands. Called before each wait, and at the end of each call of the
+  // hub that is not kWithin (see `HubLock`).
   void pass_on();
 
   // Makes `log` record further events; null ends the trace.
@@ -174,7 +173,7 @@ class Hub {
   // See `Collected`.
   template <class Act>
   void each_reference(Act act) {
-    for (nb::object* one : {&callbacks_.pump, &callbacks_.await_results, &callbacks_.look, &callbacks_.batch_type,
+    for (nb::object* one : {&callbacks_.pump, &callbacks_.pass_on, &callbacks_.look, &callbacks_.batch_type,
                             &lock_.deferred_close(), &frame_taker_.source()})
       act(*one);
     for (PartObjects& one : part_objects_) act(one.extras);
@@ -213,7 +212,6 @@ class Hub {
   nb::object take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order,
                        std::uint32_t number);
   void sleep(std::uint32_t heard, std::uint32_t needed, Nanoseconds limit, Clock::time_point& now);
-  void await_machines(Nanoseconds limit, bool all, Clock::time_point& now);
   void drain();
   bool accept(std::uint32_t worker, const Result& result);
   void serve_spares();

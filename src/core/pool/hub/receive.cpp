@@ -20,6 +20,7 @@ bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::optional<std:
 
 bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t timeout_ns,
                     std::optional<std::uint32_t> number) {
+  pass_on();
   if (callbacks_.pump.is_valid()) {
     workers_.take_published();
     callbacks_.pump();
@@ -27,7 +28,6 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
     caller_meter_.note_waited(static_cast<std::uint64_t>(Nanoseconds(start - before).count()));
     if (tracing_.is_on()) tracing_.note_wait(before, start, number.has_value());
   }
-  if (callbacks_.await_results.is_valid() && timeout_ns == 0) await_machines(Nanoseconds(0), false, start);
   const Part* part = number ? &slots_.parts().at(*number) : nullptr;
   const auto deadline = start + Nanoseconds(timeout_ns);
   const std::uint64_t decisions = decisions_;
@@ -60,11 +60,7 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
                       slots_.seating().anyone_asks() || sleeps_for_ != 0 || followers_ != 0;
     const std::uint32_t needed = each ? 1 : std::min(wanted - part->done(), std::max(part->in_flight(), 1U));
     const auto before = now;
-    if (callbacks_.await_results.is_valid()) {
-      await_machines(limit, !each && needed == slots_.parts().in_flight(), now);
-      if (tracing_.is_on()) tracing_.note_wait(before, now, part != nullptr);
-      continue;
-    }
+    pass_on();  // the commands of workers that got a turn since the last wait
     if (callbacks_.pump.is_valid() && workers_.take_published()) {
       callbacks_.pump();
       now = Clock::now();
@@ -78,17 +74,8 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
   }
 }
 
-// Passes on the commands of workers that got a turn since the last wait, then waits for results from other machines.
-void Hub::await_machines(Nanoseconds limit, bool all, Clock::time_point& now) {
-  pass_on();
-  const auto before = now;
-  callbacks_.await_results(std::chrono::duration<double>(limit).count(), all);
-  now = Clock::now();
-  caller_meter_.note_waited(static_cast<std::uint64_t>(Nanoseconds(now - before).count()));
-}
-
 void Hub::pass_on() {
-  if (callbacks_.await_results.is_valid() && workers_.take_published()) callbacks_.pump();
+  if (callbacks_.pass_on.is_valid() && workers_.take_published()) callbacks_.pass_on();
 }
 
 // Sleeps without the GIL, and lets other threads enter. The first thread sleeps on the bell until it was rung `needed`

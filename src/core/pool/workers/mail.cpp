@@ -24,7 +24,14 @@ namespace {
 
 Mail::Mail(std::uint32_t workers, const nb::sequence& queues) : sockets_(workers), arriving_(workers) {
   for (nb::handle pair : queues)
-    queues_.push_back({pair[0].attr("put"), pair[1].attr("get_nowait"), pair[1].attr("empty")});
+    queues_.push_back({pair[0].attr("put"), pair[1].attr("get_nowait"), pair[1].attr("empty"), nb::borrow(pair)});
+}
+
+void Mail::hold(std::uint32_t worker) {
+  change(worker, &MessageSocket::hold);
+  if (queues_.empty()) return;
+  for (nb::handle queue : queues_[worker].both)
+    while (!nb::cast<bool>(queue.attr("empty")())) queue.attr("get_nowait")();
 }
 
 void Mail::post(std::uint32_t worker, nb::handle parts) {

@@ -27,7 +27,8 @@ class Mail {
   void open(std::uint32_t worker, int fd) {
     change(worker, [fd](MessageSocket& socket) { socket.open(fd); });
   }
-  void hold(std::uint32_t worker) { change(worker, &MessageSocket::hold); }
+  // Drops the messages of a dead worker, and keeps new ones for its successor.
+  void hold(std::uint32_t worker);
 
   // Sends a worker a message, which is a list of bytes-like objects. If the socket takes only a part of it, `write_on`
   // sends the rest later.
@@ -59,6 +60,7 @@ class Mail {
   struct Queues {
     // `put`: the method of the queue to the worker; the others: methods of the queue from the worker.
     nb::object put, get, is_empty;
+    nb::object both;  // the pair of queues
   };
 
   template <class Act>

@@ -6,9 +6,9 @@ import os
 import pickle
 import secrets
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -18,8 +18,9 @@ from remuda import _core
 from remuda._backends.base import Queues
 from remuda._backends.flag import Flag
 from remuda._cluster.driver.engine_worker import EngineWorker
-from remuda._cluster.driver.link import LinkState, ShardLink
+from remuda._cluster.driver.link import LinkState, Server, ShardLink
 from remuda._cluster.driver.options import ClusterOptions
+from remuda._cluster.driver.receiver import Receiver
 from remuda._cluster.driver.row_writer import RowWriter
 from remuda._cluster.driver.shares import Share, divide
 from remuda._cluster.driver.start_wait import StartWait
@@ -27,10 +28,9 @@ from remuda._cluster.messages import BuildOrder, Figures
 from remuda._cluster.ray import actors
 from remuda._cluster.ray.metrics import Metrics
 from remuda._engine.options.pool_options import EnvFn
-from remuda._engine.startup.inheritance import IS_FRESH_ON_SHARD, RESULTS, Inheritance
+from remuda._engine.startup.inheritance import IS_FRESH_ON_SHARD, RESULTS, Counts, Inheritance
 from remuda._engine.supervision.quota import Quota
 from remuda._relay.log import logger
-from remuda._system.polling import wait_readable
 from remuda._wire import by_value
 from remuda._wire.failures import Interrupts
 from remuda._wire.info_columns import InfoColumn
@@ -42,16 +42,18 @@ from remuda._worker.reset_defaults import ResetDefaults
 from remuda.errors import EnvProgress, Fault, RemudaError, ShardDiedError
 
 _LOOK = 0.05  # seconds between two checks whether a successor is unwanted
+_CONNECTION_LOOK = 1.0  # seconds between two checks whether the connection to Ray is open, while an answer is awaited
 
 
 class RayBackend:
-    """Runs workers in Ray actors. The hub calls `pass_on` to send them commands, and `await_results` to wait.
+    """Runs workers in Ray actors. A thread sends them commands and writes their results, see `Receiver`.
 
     Attributes:
         options: The options of the pool.
         factories: The factories of each shard, pickled.
         workers: The workers of all shards, shard by shard.
         links: The driver's ends of the shards.
+        receiver: Handles the events of the links.
         link_of: The link of the shard of each worker.
         cluster: The cluster.
         settings: The settings of the pool, with the workers that the shards have.
@@ -68,8 +70,11 @@ class RayBackend:
         self.factories = [_pickled(list(env_fns[share.factories(options.width)]), "env_fns") for share in shares]
         self._paths = list(sys.path)
         name = f"{options.settings.name}-{os.getpid()}-{secrets.token_hex(3)}"
+        self.receiver = Receiver()
         self.links = [
-            ShardLink(cluster, share, f"{name}-shard-{share.shard}-envs-{share.env_ids[0]}-{share.env_ids[-1]}")
+            ShardLink(
+                cluster, share, f"{name}-shard-{share.shard}-envs-{share.env_ids[0]}-{share.env_ids[-1]}", self.receiver
+            )
             for share in shares
         ]
         self.metrics = Metrics(options.settings.name)
@@ -79,8 +84,6 @@ class RayBackend:
         self.defaults = ResetDefaults()
         self.restarts: list[ShardLink] = []
         self._writer: RowWriter | None = None
-        self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable after a successor was built or failed
-        self._starting = threading.Lock()
         self._is_stopped = False
 
     @property
@@ -105,7 +108,7 @@ class RayBackend:
             for together in [[link] for link in self.links] if one_by_one else [self.links]:
                 for link in together:
                     link.start(self.order)
-                wait = StartWait(self.links, self.cluster.placement, self.options.width, timeout)
+                wait = StartWait(self.links, self.receiver, self.cluster.placement, self.options.width, timeout)
                 wait.await_reports(together, partial(self._begin_again, quota=Quota(self.options.faults)))
         except BaseException:
             self.stop(0)
@@ -129,9 +132,9 @@ class RayBackend:
 
     def _begin_again(self, link: ShardLink, quota: Quota) -> None:
         """Starts the successor of a shard's actor that died while it built its envs."""
-        if link.error is not None:
-            raise link.error
-        death = link.death("build")
+        death = link.failure()
+        if not isinstance(death, ShardDiedError):
+            raise death
         if not self.options.faults.restarts:
             raise death
         limit = quota.charge([_fault_of(env, link, death) for env in link.share.env_ids])
@@ -145,17 +148,16 @@ class RayBackend:
     def make_workers(self) -> Reports:
         """Makes an `EngineWorker` for each worker of the shards. Returns the report of each env."""
         for link in self.links:
-            assert link.report is not None  # `start` has waited for the report
             first = len(self.workers)
-            for index, (name, env_ids) in enumerate(link.report.workers, first):
+            for index, (name, env_ids) in enumerate(_server(link).report.workers, first):
                 ids = tuple(env + link.share.first for env in env_ids)
-                link.workers.append(EngineWorker(index, name, ids, link.death))
+                link.workers.append(EngineWorker(index, name, ids))
             self.workers += link.workers
             self.link_of += [link] * len(link.workers)
             link.actor.number_workers.remote(first)
         dealt = tuple(len(worker.env_ids) for worker in self.workers)
         self.settings = replace(self.settings, num_workers=len(self.workers), dealt=dealt)
-        return [report for link in self.links if link.report is not None for report in link.report.reports]
+        return [report for link in self.links for report in _server(link).report.reports]
 
     def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
         self.defaults = defaults
@@ -168,80 +170,75 @@ class RayBackend:
         self._writer.guards = hub.slots.guards
         for worker in self.workers:
             hub.workers.watch(worker.index, worker.fd)
-        hub.callbacks.pump = self.pass_on
-        hub.callbacks.await_results = self.await_results
+        self.receiver.wake_supervisor = hub.workers.supervision.wake
+        self.receiver.start(self._pass_on, self.settings.name)
+        hub.callbacks.pass_on = partial(self.receiver.post, _wake)
+        hub.callbacks.pump = self.cluster.connection.check_open
 
     def queues(self) -> list[Queues]:
         return [worker.channel.queues for worker in self.workers]
 
     # -- commands and results ----------------------------------------------------------------------------
 
-    def pass_on(self) -> None:
-        """Sends each shard the commands that are in the rings of its workers."""
-        self.cluster.connection.check_open()
+    def _pass_on(self) -> float | None:
+        """Sends each shard the commands in the rings of its workers. See `Receiver.start`."""
+        is_open = self.cluster.connection.is_open
+        if not is_open:
+            for link in self.links:
+                if link.awaits_reply:
+                    link.act(self.cluster.connection.check_open)
+            return None
+        pauses = [_CONNECTION_LOOK] if any(link.awaits_reply for link in self.links) else []
         for link in self.links:
-            link.pass_on()
+            link.act(link.pass_on, pauses)
+        return min(pauses, default=None)
 
-    def await_results(self, seconds: float, everything: bool) -> None:
-        """Waits for answers of shards, and writes the results into the pool's memory.
-
-        Args:
-            seconds: The longest time to wait.
-            everything: Whether to wait for all answers instead of only the first.
-        """
-        refs = {ref: link for link in self.links for ref in link.refs}
-        if not refs:
-            time.sleep(seconds)
-            return
-        if everything:  # handles each answer before waiting for the next one
-            with suppress(TimeoutError):
-                for ref, link in refs.items():
-                    self._handle(link, ref, seconds)
-        else:
-            for ref in actors.wait(list(refs), 1, seconds):
-                self._handle(refs[ref], ref, None)
-        self.pass_on()
-
-    def _handle(self, link: ShardLink, ref: actors.Ref, timeout: float | None) -> None:
-        was_coming = link.is_coming
-        link.handle(ref, timeout)
-        if was_coming and not link.is_coming:
-            os.eventfd_write(self._news, 1)
+    def note_progress(self, share: Share, progress: Counts) -> None:
+        """Copies a shard's counts of its envs into the pool's memory after a rollout."""
+        assert self._writer is not None  # set by `attach`
+        self._writer.note_progress(share.first, progress)
 
     def figures(self) -> Iterator[tuple[ShardLink, Figures]]:
         """Requests the figures for `Pool.stats` from all shards. Waits for each answer, and yields it."""
-        serving = [link for link in self.links if link.state is LinkState.SERVING]
-        refs = [link.actor.figures.remote() for link in serving]
-        for link, ref in zip(serving, refs, strict=True):
-            with suppress(actors.Lost):  # the next command to this dead shard reports its death
+        serving = [(link, server) for link in self.links if (server := link.server) is not None]
+        refs = [(link, server.actor.figures.remote()) for link, server in serving]
+        for link, ref in refs:
+            with suppress(actors.Lost):  # the supervisor handles the death
                 yield link, actors.get(ref)
 
     # -- deaths and successors ---------------------------------------------------------------------------
 
     def drain(self, sent: Callable[[], int]) -> None:
-        pass
+        self.receiver.log()
 
     def kill(self, worker: int) -> None:
-        self.link_of[worker].kill()
+        self.receiver.post(partial(self.link_of[worker].kill, self.workers[worker].generation))
+
+    def lose(self, link: ShardLink, generation: int, error: actors.Lost) -> None:
+        """Ends the actor of a shard, which has failed. Any thread may call this."""
+        self.receiver.post(partial(link.kill, generation, str(error)))
 
     def last_stack(self, worker: int) -> str:
         return ""
 
     def start_successor(self, worker: int, timeout: float | None, unwanted: Flag) -> Reports:
         link, env_ids = self.link_of[worker], self.workers[worker].env_ids
-        with self._starting:  # all workers of a shard have one successor
-            if link.state is LinkState.GONE:
-                link.start(self.order, link.generation + 1)
-                self.metrics.note_restart(link.share.shard)
+        future: Future[Server] = Future()
+        self.receiver.post(partial(self._request_successor, link, future))
         while not unwanted.is_set():
-            if link.state is LinkState.GONE:
-                if isinstance(link.error, RemudaError):
-                    raise link.error
-                raise link.death("build") if link.error is None else RemudaError(str(link.error))
-            if link.report is not None:
-                return list(link.report.reports[env_ids[0] - link.share.first : env_ids[-1] + 1 - link.share.first])
-            wait_readable([self._news], _LOOK)
+            try:
+                server = future.result(_LOOK)
+            except FutureTimeoutError:
+                continue
+            self.workers[worker].generation = server.generation
+            first = link.share.first
+            return list(server.report.reports[env_ids[0] - first : env_ids[-1] + 1 - first])
         raise RemudaError("the pool was closed")
+
+    def _request_successor(self, link: ShardLink, future: Future[Server]) -> None:
+        if link.state is LinkState.GONE:  # all workers of a shard have one successor
+            self.metrics.note_restart(link.share.shard)
+        link.request_successor(self.order, future)
 
     def join(
         self,
@@ -268,6 +265,7 @@ class RayBackend:
     def stop(self, timeout: float) -> None:
         if self._is_stopped:
             return
+        self.receiver.stop()
         for link in self.links:
             link.kill()
             link.forget()
@@ -276,10 +274,10 @@ class RayBackend:
 
     def release(self) -> None:
         """Closes this process's descriptors for the workers, and drops its views of memory. The shards continue."""
+        self.receiver.stop()
         self._is_stopped, self._writer = True, None
         for worker in self.workers:
             worker.close()
-        os.close(self._news)
 
     def abandon(self) -> None:
         self.stop(0)
@@ -287,6 +285,15 @@ class RayBackend:
 
 def _pickled(value: Any, what: str) -> bytes:
     return pickled_for_worker(value, f"{what} that can be pickled, to build envs on other machines")
+
+
+def _server(link: ShardLink) -> Server:
+    assert link.server is not None  # `start` has waited for it
+    return link.server
+
+
+def _wake() -> None:
+    """Does nothing, as an event after which the receiver passes on commands."""
 
 
 def _fault_of(env: int, link: ShardLink, death: ShardDiedError) -> Fault:

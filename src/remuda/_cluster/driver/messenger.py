@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Sequence
+from functools import partial
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from remuda import _core
 from remuda._cluster.driver.engine_worker import EngineWorker
 from remuda._cluster.driver.row_writer import RowWriter, flags_and_parts
-from remuda._cluster.driver.shard_message import INTO_ROW, REPEATED, ShardMessage, Taken, Targets
+from remuda._cluster.driver.shard_message import INTO_ROW, REPEATED, Taken, Targets, commands_for
 from remuda._cluster.driver.shares import Share
 from remuda._cluster.messages import Answer, Array, Reply, Rows, abandoned
 from remuda._cluster.ray import actors
@@ -26,60 +27,63 @@ _PATIENCE = 0.01  # seconds that a message may take before the driver calls the 
 
 
 class Messenger:
-    """The messages between the pool's memory and one actor of a shard. One message is under way at a time."""
+    """The messages between the pool's memory and one actor of a shard. One message is under way at a time.
+
+    Attributes:
+        is_under_way: Whether a message has no answer yet.
+    """
 
     def __init__(self, share: Share, workers: Sequence[EngineWorker], writer: RowWriter) -> None:
         self._share, self._workers, self._writer = share, workers, writer
         self._worker_of = np.repeat(np.arange(len(workers)), [len(worker.env_ids) for worker in workers])
         self._targets = Targets(writer.progress[share.first : share.first + share.count])
-        # The last message gathers commands from the rings. If there are two, the first one is under way. Each change of
-        # this list is one call, because a signal handler may run between two.
-        self._messages = [ShardMessage(1)]
-        self._is_owed = False  # whether results are pending at the shard.
-        self._until = 0  # the sequence number of the last command that was sent
-        self._closing: tuple[actors.Ref, list[Taken]] | None = None
-
-    @property
-    def refs(self) -> list[actors.Ref]:
-        """The references to the actor's answers that the driver waits for."""
-        refs = [message.ref for message in self._messages if message.ref is not None]
-        return refs if self._closing is None else [*refs, self._closing[0]]
+        self._number = 0  # the number of the last message
+        self.is_under_way = False
+        self._urgent_at = 0.0  # the time when the shard must answer with the results that it has
+        self._is_owed = False  # whether results are pending at the shard
+        self._closing: list[Taken] | None = None  # the commands to close the workers; None: the actor was sent none
 
     # -- commands ----------------------------------------------------------------------------------------
 
-    def pass_on(self, actor: actors.Actor) -> None:
-        """Sends the commands in the workers' rings as one message, unless another message is under way."""
+    def pass_on(self, actor: actors.Actor) -> tuple[list[actors.Ref], float | None]:
+        """Sends the commands in the workers' rings as one message, unless another message is under way.
+
+        Returns the references to the answers, and the seconds until this must be called again (None: once an answer
+        has come, or there are new commands).
+        """
+        if self.is_under_way:
+            return [], self._hurry(actor)
+        taken = list[Taken]()
         for worker in self._workers:
-            worker.take(self._messages[-1].taken)
-        message = self._messages[0]
-        if len(self._messages) == 1:
-            if not message.taken and not self._is_owed:
-                return
-            self._messages.append(ShardMessage(message.number + 1))
-        if message.ref is None:
-            self._send(message, actor)
-        elif self._messages[1].taken and not message.is_urgent and time.monotonic() >= message.sent_at + _PATIENCE:
-            message.is_urgent = True
-            actor.reply_now.remote(message.number)
+            worker.take(taken)
+        others, refs = self._without_own(taken, actor)
+        if others or self._is_owed:
+            self._number, self.is_under_way = self._number + 1, True
+            self._urgent_at = time.monotonic() + _PATIENCE
+            commands = commands_for(others, self._share, self._targets, self._workers[0].index, self._writer.actions)
+            refs.append(actor.run.remote(dump_whole((self._number, commands))))  # Ray would need longer to pickle it
+        return refs, None
 
-    def _send(self, message: ShardMessage, actor: actors.Actor) -> None:
-        """Sends a message. If an interrupt makes the driver send it twice, the shard recognizes its number."""
-        message.taken = self._without_own(message.taken, actor)
-        commands = message.commands(self._share, self._targets, self._workers[0].index, self._writer.actions)
-        if not commands and not self._is_owed:
-            self._messages.pop(0)
-            return
-        message.sent_at = time.monotonic()
-        self._until = max([self._until, *(taken[5] for taken in message.taken)])
-        message.ref = actor.run.remote(dump_whole((message.number, commands)))  # Ray would need longer to pickle it
+    def _hurry(self, actor: actors.Actor) -> float | None:
+        """If commands wait, makes the shard answer the message that is under way. Returns the seconds until then."""
+        if self._urgent_at == inf or not any(worker.has_command for worker in self._workers):
+            return None
+        if (left := self._urgent_at - time.monotonic()) > 0:
+            return left
+        self._urgent_at = inf
+        actor.reply_now.remote(self._number)
+        return None
 
-    def _without_own(self, commands: Sequence[Taken], actor: actors.Actor) -> list[Taken]:
-        """Executes the commands that are for the driver. Returns the other commands."""
-        others = []
+    def _without_own(self, commands: Sequence[Taken], actor: actors.Actor) -> tuple[list[Taken], list[actors.Ref]]:
+        """Executes the commands that are for the driver. Returns the others, and the references to answers."""
+        others, refs = list[Taken](), list[actors.Ref]()
         for taken in commands:
             op, env, _, _, _, sequence, parts = taken
             if op == _core.Op.CLOSE:
-                self._close(taken, actor)
+                if self._closing is None:
+                    self._closing = []
+                    refs.append(actor.close.remote(None))
+                self._closing.append(taken)
                 continue
             if op == _core.Op.MESSAGE and env == _core.WHOLE_WORKER and parts is not None:
                 request = load(parts)
@@ -88,29 +92,23 @@ class Messenger:
                     self._answer_message(sequence, 0, dump(None))
                     continue
             others.append(taken)
-        return others
-
-    def _close(self, taken: Taken, actor: actors.Actor) -> None:
-        if self._closing is None:
-            self._closing = actor.close.remote(None), []
-        if taken not in self._closing[1]:
-            self._closing[1].append(taken)
+        return others, refs
 
     # -- results -----------------------------------------------------------------------------------------
 
-    def handle(self, answer: Answer | Reply | bytes) -> None:
-        """Handles an answer of the actor. If this method is interrupted, a second call completes it."""
+    def handle(self, answer: Answer | Reply) -> None:
+        """Handles an answer of the actor."""
         if isinstance(answer, Answer):
             self._note_closed(answer)
         else:
-            self._settle(pickle.loads(answer) if isinstance(answer, bytes) else answer)
+            self._settle(answer)
 
     def _note_closed(self, answer: Answer) -> None:
         """Answers the commands to close the workers. Only the first answer has the failures of the envs."""
         error = answer.error
         # Pickled like the results of `EnvHost.describe`.
         failures = answer.value if error is None else [dump((None, 0, "close", *portable(error)))]
-        for i, taken in enumerate(self._closing[1] if self._closing is not None else ()):
+        for i, taken in enumerate(self._closing or ()):
             if isinstance(error, WorkerDiedError):
                 self._answer_message(taken[5], *abandoned(error, None))
             else:
@@ -118,29 +116,33 @@ class Messenger:
         self._closing = None
 
     def _settle(self, reply: Reply) -> None:
-        """Writes the results of a reply to the pool's memory."""
+        """Writes the results of a reply to the pool's memory. Workers die last, because that drops their rings."""
         first, width = self._share.first, self._writer.layout.width
+        self.is_under_way, self._is_owed = False, reply.pending > 0
         self._writer.note_progress(first, reply.progress)
         for rows in reply.rows:
             self._write(rows)
         for env, parts in reply.failures:
-            self._worker_at(env).answer(first + env, width, _core.IS_FAILURE, parts, self._until)
+            self._worker_at(env).answer(first + env, width, _core.IS_FAILURE, parts)
+        dying = dict[EngineWorker, WorkerDiedError]()
         for env, error in reply.lost.items():
             worker = self._worker_at(env)
             if isinstance(error, WorkerDiedError) and set(worker.env_ids) <= set(error.env_ids):
-                worker.die(error)
+                dying[worker] = error
             elif env % width == 0:
-                worker.answer(first + env, width, *abandoned(error, error), self._until)
+                worker.answer(first + env, width, *abandoned(error, error))
         for env in reply.to_reset:
             self._writer.guards.require_reset(first + env)
             if env % width == 0:
                 refusal = abandoned(must_reset([first + one for one in reply.to_reset]), None)
-                self._worker_at(env).answer(first + env, width, *refusal, self._until)
+                self._worker_at(env).answer(first + env, width, *refusal)
         for sequence, (flags, parts) in reply.answers.items():
-            self._answer_message(sequence, flags, parts)
-        self._is_owed = reply.pending > 0
-        self._messages.pop(0)
-        reply.log_faults()
+            for worker in self._workers:
+                # The engine itself abandons the messages of a dead worker, when it handles the death.
+                if not (flags & _core.ABANDONED and worker in dying):
+                    worker.answer_message(sequence, flags, parts)
+        for worker, death in dying.items():
+            worker.die(partial(_constant, death))
 
     def _write(self, rows: Rows) -> None:
         kinds = self._targets.kinds[rows.env_ids]
@@ -161,11 +163,11 @@ class Messenger:
         width, size = self._writer.layout.width, self._writer.layout.vector_size
         if is_whole and not extras and not flags:
             for worker in self._workers:
-                worker.answer(worker.env_ids[0], len(worker.env_ids), 0, None, self._until)
+                worker.answer(worker.env_ids[0], len(worker.env_ids), 0, None)
             return
         for i, env in enumerate(ids.tolist()[::width]):
             own, parts = flags_and_parts(extras[i * width], size) if i * width in extras else (0, None)
-            self._worker_at(env).answer(share.first + env, width, flags | own, parts, self._until)
+            self._worker_at(env).answer(share.first + env, width, flags | own, parts)
 
     def _worker_at(self, env: int) -> EngineWorker:
         return self._workers[int(self._worker_of[env])]
@@ -174,11 +176,11 @@ class Messenger:
         for worker in self._workers:
             worker.answer_message(sequence, flags, parts)
 
-    def note_progress(self, progress: Any) -> None:
-        """Copies the shard's counts of its envs into the pool's memory after a rollout."""
-        self._writer.note_progress(self._share.first, progress)
-
 
 def _are_neighbours(numbers: Array) -> bool:
     """Returns whether each number is the one before it plus 1."""
     return bool((np.diff(numbers) == 1).all())
+
+
+def _constant(error: WorkerDiedError, _: str) -> WorkerDiedError:
+    return error

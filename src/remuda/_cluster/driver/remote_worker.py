@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from remuda._cluster.driver.link import LinkState, ShardLink
+from remuda._cluster.driver.link import ShardLink
 from remuda._cluster.messages import Answer
 from remuda._cluster.ray import actors
 
@@ -54,12 +54,12 @@ class RemoteWorker:
         return str(self._ask("output", limit) or "")
 
     def _ask(self, attribute: str, *args: Any) -> Any:
-        link = self._link
-        if link.state is not LinkState.SERVING:
+        link, server = self._link, self._link.server
+        if server is None:
             return None
         number = self.index - link.workers[0].index
         try:
-            answer: Answer = actors.get(link.actor.worker.remote(number, attribute, *args))
+            answer: Answer = actors.get(server.actor.worker.remote(number, attribute, *args))
         except actors.Lost:
             return None
         answer.log_faults()

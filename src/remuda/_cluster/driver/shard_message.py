@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -46,40 +45,25 @@ class Targets:
         self.kinds[envs], self.results[envs] = kind, self._counted[envs]
 
 
-@dataclass
-class ShardMessage:
-    """A message to a shard, with the data that the driver needs to handle the answer.
+def commands_for(
+    taken: Sequence[Taken], share: Share, targets: Targets, first_worker: int, actions: Sequence[Array]
+) -> list[Command]:
+    """Returns the commands of a message to a shard. Merges successive commands with the same operation.
 
-    Attributes:
-        number: The number of the message.
-        taken: The commands.
-        ref: The reference to the answer; None until the message is sent.
-        sent_at: The time of `time.monotonic` when it was sent.
-        is_urgent: Whether the shard was requested to answer with the results that it has.
+    Args:
+        taken: The commands from the rings.
+        share: The envs of the shard.
+        targets: Receives the rows that the commands name.
+        first_worker: The index of the first worker of the shard.
+        actions: The columns of actions.
     """
-
-    number: int
-    taken: list[Taken] = field(default_factory=list)
-    ref: Any = None
-    sent_at: float = 0.0
-    is_urgent: bool = False
-
-    def commands(self, share: Share, targets: Targets, first_worker: int, actions: Sequence[Array]) -> list[Command]:
-        """Returns the message's commands for the shard. Merges successive commands with the same operation.
-
-        Args:
-            share: The envs of the shard.
-            targets: Receives the rows that the commands name.
-            first_worker: The index of the first worker of the shard.
-            actions: The columns of actions.
-        """
-        commands = list[Command]()
-        for (op, _), alike in groupby(self.taken, lambda taken: (taken[0], taken[-1] is None)):
-            if op in _MESSAGES:
-                commands += [_message(taken, share, first_worker) for taken in alike]
-            else:
-                commands.append(_row_command(op, list(alike), share, targets, actions))
-        return commands
+    commands = list[Command]()
+    for (op, _), alike in groupby(taken, lambda one: (one[0], one[-1] is None)):
+        if op in _MESSAGES:
+            commands += [_message(one, share, first_worker) for one in alike]
+        else:
+            commands.append(_row_command(op, list(alike), share, targets, actions))
+    return commands
 
 
 def _row_command(

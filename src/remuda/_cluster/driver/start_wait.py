@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from remuda._cluster.driver.link import LinkState, ShardLink
-from remuda._cluster.ray import actors
+from remuda._cluster.driver.receiver import Receiver
 from remuda._cluster.ray.placement import Placement, in_words
 from remuda._progress.bar import BuildBar
 from remuda._relay.log import logger
@@ -20,9 +20,16 @@ _JOINING = 30.0  # seconds in which a machine with room for a shard may join a c
 class StartWait:
     """Waits for shards to build their envs, and shows the progress if that takes long."""
 
-    def __init__(self, links: Sequence[ShardLink], placement: Placement, width: int, timeout: float | None) -> None:
+    def __init__(
+        self,
+        links: Sequence[ShardLink],
+        receiver: Receiver,
+        placement: Placement,
+        width: int,
+        timeout: float | None,
+    ) -> None:
         """`links`: those of all shards, for the bar. `width`: the number of envs that one factory builds."""
-        self._links, self._placement, self._timeout = links, placement, timeout
+        self._links, self._receiver, self._placement, self._timeout = links, receiver, placement, timeout
         self._progress = BuildBar(env for link in links for env in link.share.env_ids[::width])
         self._began = time.monotonic()
         self._deadline = inf if timeout is None else self._began + timeout
@@ -35,23 +42,20 @@ class StartWait:
         Raises StartTimeoutError after the timeout, or if no machine of the cluster can ever run a shard.
         """
         try:
-            while building := [link for link in links if link.report is None]:
+            while building := [link for link in links if link.server is None]:
                 self._handle_answers(building, on_loss)
         finally:
             self._progress.hide()
 
     def _handle_answers(self, building: Sequence[ShardLink], on_loss: Callable[[ShardLink], None]) -> None:
         for link in self._links:
-            if link.report is not None:
+            if link.server is not None:
                 self._progress.missing.difference_update(link.share.env_ids)
         pause = self._progress.show(max(0.0, self._next_look - time.monotonic()))
-        refs = {ref: link for link in building for ref in link.refs}
-        done = actors.wait(list(refs), 1, pause)
-        if not done and time.monotonic() >= self._next_look:
+        if not self._receiver.handle(pause) and time.monotonic() >= self._next_look:
             self._look(building)
-        for ref in done:
-            link = refs[ref]
-            link.handle(ref)
+        self._receiver.log()
+        for link in building:
             if link.state is LinkState.GONE:
                 on_loss(link)
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError, RayTaskError, RuntimeEnvSetupError
+from ray.exceptions import RayError, RayTaskError, RuntimeEnvSetupError
 
 from remuda._cluster.ray.connection import Connection
 from remuda._cluster.ray.description import ClusterDescription
 from remuda._cluster.ray.placement import Placement
-from remuda._cluster.shard.shard import CONTROL, ShardActor
+from remuda._cluster.shard.shard import CONTROL, NEVER, ShardActor
 from remuda._relay.log import logger
 
 Actor: TypeAlias = Any  # Ray creates the class at run time
 Ref: TypeAlias = Any
+Outcome: TypeAlias = "Future[Any]"
 
 
 class Lost(Exception):
@@ -23,11 +26,12 @@ class Lost(Exception):
 
     Attributes:
         has_no_runtime_env: Whether Ray could not set up the `runtime_env` of the actor.
+        is_bug: Whether the actor raised. Shards return the errors of envs in answers, so that is a bug in remuda.
     """
 
-    def __init__(self, why: str, *, has_no_runtime_env: bool = False) -> None:
+    def __init__(self, why: str, *, has_no_runtime_env: bool = False, is_bug: bool = False) -> None:
         super().__init__(why)
-        self.has_no_runtime_env = has_no_runtime_env
+        self.has_no_runtime_env, self.is_bug = has_no_runtime_env, is_bug
 
 
 class Cluster:
@@ -45,7 +49,7 @@ class Cluster:
     def start(self, shard: int, generation: int, name: str) -> Actor:
         """Returns a new actor, which starts once the cluster has room. Ray never restarts it or retries its calls."""
         where = self._where
-        actor = ray.remote(concurrency_groups={CONTROL: 1})(ShardActor).options(
+        actor = ray.remote(concurrency_groups={CONTROL: 1, NEVER: 1})(ShardActor).options(
             num_cpus=where.cpus_per_shard,
             num_gpus=where.gpus_per_shard,
             resources=dict(where.resources) or None,
@@ -68,15 +72,35 @@ class Cluster:
         self.connection.give_back()
 
 
-def get(ref: Ref, timeout: float | None = None) -> Any:
-    """Waits for an actor's answer and returns it. Raises Lost if the actor is gone, TimeoutError if it is late."""
+def get(ref: Ref) -> Any:
+    """Waits for an actor's answer and returns it. Raises Lost if the actor is gone."""
     try:
-        return ray.get(ref, timeout=timeout)
-    except GetTimeoutError:
-        raise TimeoutError from None
-    except RayTaskError as error:  # a bug in remuda, because shards return the errors of envs in answers
-        logger.error("a shard failed, and is ended: %s", error)
-        raise Lost(f"it failed: {str(error).strip().splitlines()[-1]}") from error
+        with _losses():
+            return ray.get(ref)
+    except Lost as error:
+        if error.is_bug:
+            logger.error("a shard failed: %s", error.__cause__)
+        raise
+
+
+def when_done(ref: Ref, function: Callable[[Outcome], None]) -> None:
+    """Calls a function once an actor has answered or died, in a thread of Ray, which must not be delayed."""
+    ref.future().add_done_callback(function)
+
+
+def answer_of(outcome: Outcome) -> Any:
+    """Returns an actor's answer. Raises Lost if the actor is gone."""
+    with _losses():
+        return outcome.result()
+
+
+@contextmanager
+def _losses() -> Iterator[None]:
+    """Raises Lost in place of Ray's errors."""
+    try:
+        yield
+    except RayTaskError as error:
+        raise Lost(f"it failed: {str(error).strip().splitlines()[-1]}", is_bug=True) from error
     except RuntimeEnvSetupError as error:
         lines = str(error).strip().splitlines()
         raise Lost(f"its runtime_env could not be set up: {lines[-1]}", has_no_runtime_env=True) from error

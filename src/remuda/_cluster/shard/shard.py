@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pickle
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -40,14 +42,14 @@ from remuda._wire.requests import CallEnv, RememberOptions, RepeatCalls, TakeRep
 from remuda.errors import EnvError, Failure, Fault, RemudaError
 
 CONTROL = "control"  # the name of the actor's second thread; the first one runs commands.
+NEVER = "never"  # the name of the actor's third thread, which runs the call that ends with the actor.
 _PATIENCE = 0.01  # the seconds that finished results wait for results of slower envs
 
 
 class ShardActor:
     """A Ray actor with some of a pool's envs, in a pool of their own.
 
-    The driver sends one message for many commands and gets one back. The shard runs one message after another. A
-    message that comes twice, because a signal handler interrupted the driver, gets the same answer again.
+    The driver sends one message for many commands and gets one back. The shard runs one message after another.
     """
 
     def __init__(self, shard: int, generation: int) -> None:
@@ -58,13 +60,11 @@ class ShardActor:
         self._pool: Pool | None = None
         self._next: tuple[Renumbering, Pool] | None = None  # a pool that is not used yet, and its renumbering
         self._collector = ShardCollector(self._numbers, generation)
-        self._fault_reports: list[FaultReport] = []  # faults that the driver has not received
+        self._fault_reports: SimpleQueue[FaultReport] = SimpleQueue()  # faults that the driver has not received
         self._urgent_number = 0  # the number of the latest message that must be answered at once
         self._calls: dict[int, tuple[int, Answers]] = {}  # by sequence: env (or -1) and call of each unanswered message
         self._refused: list[int] = []  # the envs of the latest message that must be reset first
         self._carried: dict[int, Buffers] = {}  # by env: the message with the factory of its replacement.
-        self._last_number = 0  # the number of the latest message
-        self._last_reply: Reply | bytes
 
     # -- life --------------------------------------------------------------------------------------------
 
@@ -72,6 +72,11 @@ class ShardActor:
     def locate(self) -> str:
         """Returns the shard's machine. Can be called while the shard builds its envs."""
         return self.node
+
+    @ray.method(concurrency_group=NEVER)  # type: ignore[untyped-decorator]
+    def never(self) -> None:
+        """Never returns, so Ray reports the actor's death as the result, also while the shard has nothing to do."""
+        threading.Event().wait()
 
     def build(self, order: BuildOrder) -> Answer:
         """Builds envs. Earlier envs continue until `take_prepared`. The answer has a `ShardReport`."""
@@ -96,7 +101,7 @@ class ShardActor:
         assert self._next is not None  # the driver calls `take_prepared` only after a successful `build`
         (self._numbers, self._pool), self._next = self._next, None
         self._collector.numbers = self._numbers
-        self._last_number = self._urgent_number = 0  # the driver numbers the messages to each pool from 1 on
+        self._urgent_number = 0  # the driver numbers the messages to each pool from 1 on
         self._calls.clear()  # the driver no longer waits for calls into the envs before a resize
 
     def take_prepared(self) -> Answer:
@@ -141,15 +146,12 @@ class ShardActor:
 
     @ray.method(enable_task_events=False)  # type: ignore[untyped-decorator]
     def run(self, message: bytes) -> Reply | bytes:
-        """Runs the commands of a message: (number, commands), pickled. A message that comes again gets the same reply.
+        """Runs the commands of a message: (number, commands), pickled.
 
         Returns `Reply.pack()`. Ray's list of tasks gets no entry, because it would grow with each step.
         """
         number, commands = pickle.loads(message)
-        if number != self._last_number:
-            self._last_reply = self._run(number, commands).pack()
-            self._last_number = number
-        return self._last_reply
+        return self._run(number, commands).pack()
 
     def _run(self, number: int, commands: Sequence[Command]) -> Reply:
         self._refused.clear()
@@ -357,6 +359,7 @@ class ShardActor:
         try:
             pool = self._open
             if lost := self._lost_envs():
+                pool._engine.faults.raise_any()  # the death, if no command was answered with it
                 raise was_lost(lost[0] + self._numbers.first_env)
             if fresh := self._fresh():
                 pool._engine.exchange.send(_core.Op.RESET, fresh, None, pool._part, to_all=False)
@@ -408,11 +411,10 @@ class ShardActor:
 
     def _note_faults(self, numbers: Renumbering, faults: Sequence[Fault], then: str) -> None:
         """Keeps faults for the log of the driver. `numbers`: the renumbering for the pool that had them."""
-        self._fault_reports.append((numbers.faults(faults), then))
+        self._fault_reports.put((numbers.faults(faults), then))
 
     def _take_fault_reports(self) -> tuple[FaultReport, ...]:
-        reports, self._fault_reports = tuple(self._fault_reports), []
-        return reports
+        return tuple(self._fault_reports.get() for _ in range(self._fault_reports.qsize()))
 
     @property
     def _open(self) -> Pool:
