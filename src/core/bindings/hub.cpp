@@ -202,6 +202,7 @@ void bind_hub(nb::module_& m) {
            "addressees"_a.none() = nb::none(), "addressee"_a.none() = nb::none())
       .def("instruct", from_within<&Hub::post_message>, "op"_a, "worker"_a, "env"_a, "parts"_a.none(),
            "addressees"_a.none() = nb::none(), "addressee"_a.none() = nb::none())
+      .def("in_absence", &Hub::in_absence, "function"_a)
       .def("decide", handling<&Hub::decide>, "function"_a, nb::sig("def decide(self, function: object) -> bool"))
       .def("told", handling<&Hub::told>, "records"_a)
       .def_prop_ro("awaits_telling", &Hub::awaits_telling)

@@ -338,18 +338,6 @@ def test_a_fault_report_of_the_first_reset_has_its_seed() -> None:
         assert (where.episode, where.seed) == (0, formula(3, 0, 0))
 
 
-def test_a_fault_report_has_the_seed_of_a_reset_that_did_not_begin() -> None:
-    with per_episode(counting(2)) as pool:
-        pool.reset(seed=1)
-        pool.call("pid")  # the worker has received all earlier messages
-        kill(pool, 1)
-        with pytest.raises(WorkerDiedError, match="while in reset") as raised:
-            pool.reset(seed=2)
-        where = raised.value.where
-        assert where is not None
-        assert (where.episode, where.seed) == (0, formula(2, 1, 0))
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_crash_records_have_the_seed_of_the_episode(mode: Any, tmp_path: Path) -> None:
     fails = once(tmp_path / "failed", raise_value_error, when=lambda env: env.episodes == 3)

@@ -123,7 +123,7 @@ def test_a_close_that_hangs_is_no_fault_of_the_successor() -> None:
         assert not batch.truncations.any()
         kill(pool, 1)
         fault = fault_in(pool.step([1, 1]), 1)
-        assert (fault.kind, fault.operation) == ("death", "step")
+        assert (fault.kind, fault.operation) == ("death", "nothing")
         pool.close(terminate=True)
 
 

@@ -34,6 +34,19 @@ nb::object Hub::dead_worker(std::uint32_t worker) {
   return nb::cast(std::move(dead));
 }
 
+nb::object Hub::in_absence(nb::handle function) {
+  struct WithoutGil {
+    ~WithoutGil() {
+      const nb::gil_scoped_release release;
+      absence.reset();
+    }
+    std::optional<HubLock::Absence> absence;
+  };
+  WithoutGil here;
+  if (lock_.is_in_turn()) here.absence.emplace(lock_);
+  return function();
+}
+
 nb::object Hub::decide(nb::handle function) {
   struct AtEnd {
     ~AtEnd() {

@@ -85,6 +85,8 @@ class Hub {
   // Calls a Python function that calls the hub. Calls for other parts enter only while the function sleeps. nullopt, or
   // a part that exists no longer: no other thread may be in a call.
   nb::object in_turn(nb::handle function, HubLock::PartNumber) { return function(); }
+  // Calls a Python function that waits for other threads, which may enter meanwhile.
+  nb::object in_absence(nb::handle function);
   // For the supervisor. `decide` accepts results, checks for dead and late workers, and calls a Python function with
   // the list of events on which the supervisor must decide: each is a `Message`, a `LateWorker` or a `DeadWorker`. The
   // slots of a dead worker are orphaned then; a slot that failed, or with an incomplete result because a renewal is

@@ -93,6 +93,7 @@ class HubLock {
   // Makes this thread the supervisor's. Its calls are not refused while other threads are in calls, because a log
   // handler that it runs may call the pool.
   void become_supervisor() { supervisor_.store(PyThread_get_thread_ident(), std::memory_order_relaxed); }
+  bool is_in_turn() const { return turn() == PyThread_get_thread_ident(); }
   bool is_supervisor(unsigned long thread) const { return supervisor_.load(std::memory_order_relaxed) == thread; }
 
   // Throws StateError if another thread is in a call for `part`, or in one for the whole pool. Without `part`: if

@@ -158,7 +158,7 @@ class Engine:
         """Ends the threads that supervise the pool. Calls that still wait for answers raise ClosedError."""
         self.exchange.closing = True
         for thread in self.running.threads:
-            thread.stop()
+            self.running.hub.in_absence(thread.stop)
 
     def release(self) -> None:
         """Releases the shared memory once no GPU reads it."""

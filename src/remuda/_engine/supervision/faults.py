@@ -58,24 +58,30 @@ class Faults:
         self._running.hub.resolve(slots[0], _core.Outcome.FAIL)
 
     def add_death(self, env_ids: Sequence[int], death: RemudaError, *, awaited: bool) -> None:
-        """Marks the envs of a dead worker as lost. `awaited`: a caller waits for them, so the death must be raised."""
-        self._lose(env_ids, death)
-        if not isinstance(death, WorkerDiedError):
-            return
-        death.remedy = self._remedy
-        if not awaited:
-            self._unheard.append(death)
-        elif death not in self._deaths:
-            self._keep(self._deaths, death)
+        """Marks the envs of a dead worker as lost. `awaited`: a caller waits for them, so the death must be raised.
+
+        Otherwise the next command to the envs raises it. Such a command is sent all the same, and then dropped: so
+        other envs get theirs, whether the death was noticed before or not.
+        """
+        if isinstance(death, WorkerDiedError):
+            death.remedy = self._remedy
+            if not awaited:
+                self._lost.update(dict.fromkeys(env_ids, death))
+                return self._unheard.append(death)
+            if death not in self._deaths:
+                self._keep(self._deaths, death)
+        return self._lose(env_ids, death)
 
     def note_heard(self, death: RemudaError) -> None:
         """Notes that a call raises a death, so that the next command to its envs need not raise it."""
         if death in self._unheard:
             self._unheard.remove(death)
+            self._lose([env_id for env_id, lost in self._lost.items() if lost is death], death)
 
     def raise_again(self, env_id: int) -> None:
         """Makes the pool raise the error of a lost env once more, because a caller waits for that env."""
         error = self._lost[env_id]
+        self.note_heard(error)
         if isinstance(error, WorkerDiedError) and error not in self._deaths:
             self._keep(self._deaths, error)
         elif isinstance(error, RestartLimitError) and error not in self._limits:
@@ -199,11 +205,13 @@ class Faults:
     def lost_env(self, env_id: int) -> RemudaError:
         """Returns the error for a command to an env that is lost: see `check_alive`."""
         lost = self._lost[env_id]
-        for unraised in (self._limits, self._unheard):
-            if lost in unraised:
-                unraised.remove(lost)
-                self.guards.set_urgent(self.urgent)
-                return lost
+        if lost in self._unheard:
+            self.note_heard(lost)
+            return lost
+        if lost in self._limits:
+            self._limits.remove(lost)
+            self.guards.set_urgent(self.urgent)
+            return lost
         error = was_lost(env_id, self._remedy)
         error.__cause__ = lost
         return error
