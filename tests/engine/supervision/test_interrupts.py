@@ -102,6 +102,7 @@ def test_a_death_is_raised_or_recorded_despite_an_interrupt() -> None:
             assert pool.pending == 0
             with suppress(WorkerDiedError, BrokenPoolError):  # the interrupt may have come before the death was raised
                 pool.step([1] * 2)
+            pool.discard()
             with pytest.raises(BrokenPoolError, match="env 1 was lost"):
                 pool.step([1] * 2)
             pool.send([2], env_ids=[0])

@@ -183,7 +183,7 @@ class ShardActor:
             actions = arrays if codec.num_objects else codec.build_batch(arrays, [])
             refusal = engine.running.hub.send(command.op, living, actions, blobs, part)
             if refusal is not None:
-                engine.exchange.raise_refusal(refusal)
+                engine.exchange.raise_refusal(refusal, part)
             return
         if command.op == _core.Op.RESET and blobs is not None:
             self._note_seeds(living, blobs)

@@ -54,14 +54,15 @@ class Exchange:
             blobs = self.resolution.known_observations(targets)
         refusal = self._running.hub.send(op, None if to_all else targets, None, blobs, part)
         if refusal is not None:
-            self.raise_refusal(refusal)
+            self.raise_refusal(refusal, part)
 
-    def raise_refusal(self, refusal: _core.Refusal) -> NoReturn:
-        """Raises the error for a command that the hub refused to send."""
+    def raise_refusal(self, refusal: _core.Refusal, part: int) -> NoReturn:
+        """Raises the error for a command to envs of a part that the hub refused to send."""
         match refusal.reason:
             case _core.Reason.MUST_RESET:
                 raise must_reset(refusal.slots)
             case _core.Reason.LOST:
+                self.wait(0, None, part)  # until the fault is logged
                 raise self.faults.lost_env(self._running.slots.env_of(refusal.slots[0]))
             case _core.Reason.PENDING:
                 raise StateError(f"expected no env in flight, got {len(refusal.slots)}; call recv or discard first")

@@ -641,7 +641,7 @@ class Part:
         if refusal.reason == _core.Reason.TARGETS:  # makes a list of a set or generator; raises for invalid ids
             return self._targets(env_ids)
         self._check_open()
-        self._exchange.raise_refusal(refusal)
+        self._exchange.raise_refusal(refusal, self._part)
 
     def _raise_any(self) -> None:
         """Raises an error if there are faults. Then `_is_left_over` is True until the next batch."""

@@ -62,9 +62,13 @@ class Supervisor:
             self._running.workers.supervision.remind(self._tell_at - now)
             return
         try:
-            self._reports.tell()
+            self.tell()
         finally:
             hub.told(sent)
+
+    def tell(self) -> None:
+        """Logs the faults so far."""
+        self._reports.tell()
 
     def _relay_records(self) -> None:
         if self._backend.processes is not None:

@@ -17,6 +17,9 @@ class Attending(Protocol):
     def attend(self) -> None:
         """Handles all events that have occurred."""
 
+    def tell(self) -> None:
+        """Logs what is not logged yet."""
+
 
 class SupervisorThread:
     """The thread that handles the events of a pool, also while the program does not call the pool.
@@ -41,12 +44,14 @@ class SupervisorThread:
 
 
 def _run(watch: _core.Watch, reference: weakref.ref[Attending]) -> None:
-    while watch.wait():
+    is_open = True
+    while is_open:
+        is_open = watch.wait()
         attending = reference()
         if attending is None:
             return
         try:
-            attending.attend()
+            attending.attend() if is_open else attending.tell()
         except BaseException:  # of a log handler of the program
             print_error_of_handler()
             watch.wake()
