@@ -43,8 +43,8 @@ void bind_descriptors(nb::module_& m) {
       .def("__getitem__", &Descriptors::at, "index"_a);
 }
 
-// Forks as `os.fork` does, but without the warning of Python 3.12 and newer about threads, because the child uses none
-// of their locks.
+// Forks as `os.fork` does, but does not warn about other threads, as Python 3.12 and newer do: threads of the pool are
+// among them, and locks that they may hold are freed in the child (`_system/forks.py`).
 int fork_process() {
   PyOS_BeforeFork();
   const int pid = fork();

@@ -84,10 +84,6 @@ class ForkServer:
     def _is_open(self) -> bool:
         return not self._is_ended and self.close.alive  # at exit, `close` may have run while pools still use the server
 
-    @property
-    def _is_importing(self) -> bool:
-        return any(isinstance(request, Preload) for request in self._unread.copy())
-
     def is_outdated(self) -> bool:
         """Whether the server has imported a module that has changed since."""
         return self._imports.are_outdated()
@@ -248,10 +244,11 @@ class ForkServer:
         and to reap the worker. Ends a server that is busy with another request only if it has no workers, whose exit
         codes would be lost. Otherwise the next pool gets another server.
         """
-        if self._unread[0] is not None and not isinstance(self._unread[0], Preload):
-            with suppress(EOFError, OSError):
-                while self._unread and wait_readable([self._sock.fileno()], _MOMENT):
-                    self._clear_away(*self._read_answer())
+        with suppress(EOFError, OSError):
+            while any(isinstance(request, Fork) for request in self._unread):
+                if not wait_readable([self._sock.fileno()], _MOMENT):
+                    break
+                self._clear_away(*self._read_answer())
         if all(isinstance(request, Reap) for request in self._unread):
             return None
         if isinstance(self._unread[0], (Preload, Reap)) and self._workers - self._zombies:

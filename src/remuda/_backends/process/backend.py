@@ -270,7 +270,8 @@ class ProcessBackend:
     def start_successor(self, worker: int, timeout: float | None, unwanted: Flag) -> Reports:
         place = self.workers[worker]
         if place.process is not None:
-            wait_readable([place.process.pidfd, unwanted.fileno()], _ENDING)
+            if not place.process.ended:
+                wait_readable([place.process.pidfd, unwanted.fileno()], _ENDING)
             place.release()
         try:
             (message,) = self._start([place], StartWait(timeout, unwanted))
