@@ -12,11 +12,11 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Generic, TypeVar
 
-from remuda._system.exiting import is_exiting, note_own_thread
+from remuda._system.exiting import is_exiting
+from remuda._system.originals import thread as original
+from remuda._system.own_thread import OwnThread
 
 _Result = TypeVar("_Result")
-
-_SLICE = 0.05  # seconds of a wait, because a signal that comes just before a wait is handled only after it
 
 
 def run_apart(work: Callable[[], _Result], cancel: Callable[[], object]) -> _Result:
@@ -47,14 +47,10 @@ class _Job(Generic[_Result]):
 
     def __init__(self, work: Callable[[], _Result]) -> None:
         self._work, self._context = work, copy_context()
-        self._claim = threading.Lock()  # held by the thread that runs the work, or by the caller that has given up
-        self._running = threading.Lock()  # held until the work has ended
-        self._running.acquire()
-        self._has_ended = False
+        self._claim = original.allocate_lock()  # held by the thread that runs the work, or by the caller that gave up
         self._values: list[_Result] = []
         self._error: BaseException | None = None
-        self.thread = threading.Thread(target=self._run, name="remuda-apart", daemon=False)
-        note_own_thread(self.thread)
+        self._thread = OwnThread(self._run, (), "remuda-apart")
 
     def _run(self) -> None:
         if not self._claim.acquire(blocking=False):
@@ -64,14 +60,11 @@ class _Job(Generic[_Result]):
         except BaseException as error:
             # Without this frame, which refers to the error.
             self._error = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
-        finally:
-            self._has_ended = True
-            self._running.release()
 
     def start(self) -> bool:
         """Starts the thread. Returns False if the system allows no more threads; then the work will not begin."""
         try:
-            self.thread.start()
+            self._thread.start()
         except RuntimeError:
             if not self._claim.acquire(blocking=False):  # a signal handler has raised
                 raise
@@ -80,17 +73,17 @@ class _Job(Generic[_Result]):
 
     def wait(self) -> None:
         """Waits until the work has ended. After an interrupt, this can be called again."""
-        while not self._has_ended:
-            self._running.acquire(timeout=_SLICE)
-        self.thread.join()  # not earlier, because an interrupted `join` may take the thread for ended
+        self._thread.join()
 
     def wait_out(self) -> None:
         """Waits until the work has ended, or prevents its begin if the start of the thread was interrupted."""
-        if self._claim.acquire(blocking=False) or self.thread.ident is None:
+        if self._claim.acquire(blocking=False):
             return
-        while not self._has_ended or self.thread.is_alive():
+        has_ended = False
+        while not has_ended:
             with suppress(BaseException):
                 self.wait()
+                has_ended = True
 
     def result(self) -> _Result:
         error, self._error = self._error, None

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import sys
 import threading
-import weakref
 from pathlib import Path
 from types import FrameType
 
-_own_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+own_threads: set[int] = set()  # the idents of the running threads that belong to pools, and run no code of the program
 
 _ENGINE = str(Path(__file__).parents[1] / "_engine")
 
@@ -24,15 +23,10 @@ def is_exiting() -> bool:
 
 def leave_pools_alone() -> bool:
     """Whether to leave pools open: the interpreter exits while another thread runs code of a pool."""
-    mine = {threading.get_ident(), *(thread.ident for thread in _own_threads)}
+    mine = {threading.get_ident(), *own_threads}
     return is_exiting() and any(
         _is_in_engine(frame) for thread, frame in sys._current_frames().items() if thread not in mine
     )
-
-
-def note_own_thread(thread: threading.Thread) -> None:
-    """Marks a thread as one of the pools' own, which do not run the program's code."""
-    _own_threads.add(thread)
 
 
 def hold_daemon_thread() -> None:

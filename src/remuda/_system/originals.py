@@ -1,4 +1,4 @@
-"""The modules `select` and `time` without patches: copies that only remuda uses.
+"""Modules of Python without patches: copies that only remuda uses.
 
 gevent and eventlet replace or remove functions of the modules that a program imports, and freezegun stops their clocks.
 With the originals, a wait of the pool does not switch to another greenlet, and its time limits end.
@@ -21,9 +21,11 @@ def _copy_of(name: str) -> ModuleType:
 
 
 if TYPE_CHECKING:
+    import _thread as thread
     import select
+    import subprocess
     import time
 else:
-    select, time = _copy_of("select"), _copy_of("time")
+    select, time, thread, subprocess = map(_copy_of, ("select", "time", "_thread", "subprocess"))
 
-__all__ = ["select", "time"]
+__all__ = ["select", "subprocess", "thread", "time"]

@@ -18,7 +18,7 @@ from pairs import each
 from pool_envs import DiceEnv, SampleEnv, assert_same, counting, hooked
 from programs import kill
 
-from remuda import EnvError, Fault, FaultPolicy, Pool, StateError, WorkerDiedError, load_record
+from remuda import EnvError, Fault, FaultPolicy, Pool, StateError, load_record
 
 RESTART = FaultPolicy("restart", backoff=0)
 

@@ -163,7 +163,8 @@ with Pool(hooked(2, step=stand_once()), faults=FaultPolicy("restart", step_timeo
 """
 IN_A_BUILD = """
 with Pool(hooked(2, build=stand_once(skip=1)), faults=FaultPolicy("restart", backoff=0), start_timeout=30) as pool:
-    pool._exchange.supervisor.workers.successors.start_timeout = LIMIT  # of successors alone: the first have all the time
+    successors = pool._exchange.supervisor.workers.successors
+    successors.start_timeout = LIMIT  # of successors alone: the first have all the time
     pool.reset()
     os.kill(pids(pool)[1], signal.SIGKILL)
     pool.step([1, 1])

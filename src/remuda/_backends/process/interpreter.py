@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 
 from remuda._system.interpreter import import_path, no_command
 from remuda._system.limits import naming_long_variables
+from remuda._system.originals import subprocess
 from remuda._worker.job_signals import job_signals_blocked
 from remuda.errors import RemudaError
 

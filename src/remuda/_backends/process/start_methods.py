@@ -192,7 +192,8 @@ def _pidfd_of_child(pid: int, forget: Callable[[], object]) -> _core.Descriptors
 def _become_worker(worker_end: Socket, owner: int, what: Launch, variables: dict[str, str]) -> None:
     """Runs the worker in a forked child."""
     take_on(variables)
-    threading.current_thread().name = "MainThread"  # the thread that forked is the main thread of the child
+    main = threading.current_thread()  # the thread that forked is the main thread of the child
+    main.name, main._daemonic = "MainThread", False  # type: ignore[attr-defined]
     _end_imports()
     devnull = os.open(os.devnull, os.O_RDONLY)
     os.dup2(devnull, 0)  # not the terminal, which stops background processes that read

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import posix
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -41,7 +42,7 @@ class _Watch:
         variables = {name: value for name, value in os.environ.items() if len(value) < _LONG}
         try:
             with naming_long_variables(variables):
-                pid = os.posix_spawn(
+                pid = posix.posix_spawn(  # not the function in `os`, which gevent replaces
                     _PROGRAM,
                     [os.fspath(_PROGRAM), self._key],
                     variables,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from queue import Empty, SimpleQueue
 
 from remuda._backends.base import Processes
 from remuda._backends.flag import Flag
 from remuda._engine.history.fault_kinds import forget_frames
-from remuda._system.exiting import note_own_thread
+from remuda._system.own_thread import OwnThread
 from remuda._worker.env_report import Reports
 from remuda.errors import RemudaError
 
@@ -25,24 +24,19 @@ class Successors:
     def __init__(self, processes: Processes, start_timeout: float | None, wake: Callable[[], None]) -> None:
         """`wake`: called with each new outcome."""
         self._processes, self.start_timeout, self._wake = processes, start_timeout, wake
-        self._outcomes: SimpleQueue[tuple[int, Reports | RemudaError]] = SimpleQueue()
-        self._threads: dict[int, threading.Thread] = {}  # the latest thread of each worker
+        self._outcomes: deque[tuple[int, Reports | RemudaError]] = deque()
+        self._threads: dict[int, OwnThread] = {}  # the latest thread of each worker
         self._stopping = Flag()
 
     def start(self, worker: int, at: float) -> None:
         """Begins to start the successor of a dead worker. `at`: the time of the start, of `time.monotonic`."""
-        thread = threading.Thread(target=self._start, args=(worker, at), name=f"remuda-start-{worker}", daemon=True)
-        note_own_thread(thread)
-        self._threads[worker] = thread
-        thread.start()
+        self._threads[worker] = OwnThread(self._start, (worker, at), f"remuda-start-{worker}")
+        self._threads[worker].start()
 
     def outcomes(self) -> Iterator[tuple[int, Reports | RemudaError]]:
         """Yields (worker, outcome) for each start that has ended: the reports of the envs, or why there is none."""
-        while True:
-            try:
-                yield self._outcomes.get_nowait()
-            except Empty:
-                return
+        while self._outcomes:
+            yield self._outcomes.popleft()
 
     def stop(self) -> None:
         """Ends all starts, and the successors that have not joined the pool."""
@@ -66,5 +60,5 @@ class Successors:
             outcome = RemudaError(f"worker {worker} could not be started: {error}")
         if isinstance(outcome, RemudaError):
             forget_frames(outcome)
-        self._outcomes.put((worker, outcome))
+        self._outcomes.append((worker, outcome))
         self._wake()

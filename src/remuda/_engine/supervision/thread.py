@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import Protocol
 
 from remuda import _core
 from remuda._relay.log import print_error_of_handler
-from remuda._system.exiting import note_own_thread
+from remuda._system.own_thread import OwnThread
 
 
 class Attending(Protocol):
@@ -32,14 +31,13 @@ class SupervisorThread:
         """Starts the thread. `attending` is called whenever `watch` reports that there may be events."""
         self._watch = watch
         arguments = watch, weakref.ref(attending)
-        self._thread = threading.Thread(target=_run, args=arguments, name=f"{name}-supervisor", daemon=True)
-        note_own_thread(self._thread)
+        self._thread = OwnThread(_run, arguments, f"{name}-supervisor")
         self._thread.start()
 
     def stop(self) -> None:
         """Ends the thread. Waits for its end, unless it is the calling thread, where a log handler closes the pool."""
         self._watch.close()
-        if self._thread is not threading.current_thread():
+        if not self._thread.is_current:
             self._thread.join()
 
 
