@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from remuda._system.exiting import note_own_thread
+from remuda._system.own_thread import OwnThread
 
 
 class Receiver:
@@ -29,20 +29,19 @@ class Receiver:
         self._logs: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self.post = self._events.put
         self.wake_supervisor: Callable[[], object] = _wake
-        self._thread: threading.Thread | None = None
+        self._thread: OwnThread | None = None
         self._is_stopping = False
 
     def start(self, pass_on: Callable[[], float | None], name: str) -> None:
         """Starts the thread. `pass_on`: called after events; returns the seconds until it must be called again."""
-        self._thread = threading.Thread(target=self._run, args=(pass_on,), name=f"{name}-receiver", daemon=True)
-        note_own_thread(self._thread)
+        self._thread = OwnThread(self._run, (pass_on,), f"{name}-receiver")
         self._thread.start()
 
     def stop(self) -> None:
         """Ends the thread, and waits for its end, unless a garbage collection calls this in the thread itself."""
         self._is_stopping = True
         self.post(_wake)
-        if self._thread not in (None, threading.current_thread()):
+        if self._thread is not None and not self._thread.is_current:
             self._thread.join()
 
     def handle(self, timeout: float | None) -> bool:
