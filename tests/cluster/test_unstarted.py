@@ -166,11 +166,12 @@ def test_a_lost_machine_delays_neither_its_own_shards_nor_a_new_pool(cluster: Tw
     where = remuda.Ray(shards=2, backend="serial", placement="spread")
     with Pool([Endless] * 4, backend=where, faults="restart", **SEEDED) as pool:
         pool.reset(seed=0)
-        lost = cluster.kill_one_of(worker.node for worker in pool.workers)
+        homes = [(worker.node, worker.env_ids) for worker in pool.workers]
+        lost = cluster.kill_one_of(node for node, _ in homes)
         with Pool([Scripted] * 3, backend=remuda.Ray(shards=3, backend="serial")) as other:
             assert other.reset(seed=0).env_ids.tolist() == [0, 1, 2]
             assert len({worker.node for worker in other.workers} - {lost}) > 1
-        cut = [env for worker in pool.workers if worker.node == lost for env in worker.env_ids]
+        cut = [env for node, env_ids in homes if node == lost for env in env_ids]
         while not (batch := pool.step(actions(0, range(4)))).truncations.any():
             pass  # Ray ends the node's processes with a delay
         assert np.flatnonzero(batch.truncations).tolist() == cut
