@@ -1,4 +1,4 @@
-"""A signal handler raises at any point in the cluster code: no step is lost or repeated."""
+"""A signal handler raises at any point of a call: no step is lost or repeated."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from remuda import Pool
 
 pytestmark = pytest.mark.usefixtures("kept_actors")
 
-HERE = (str(Path(remuda.__file__).parent / "_cluster"),)
+PACKAGE = Path(remuda.__file__).parent
 NUM_ENVS = 4
-STRIDE = 1 if MINUTES else 7  # the distance of the steps of the interpreter at which the tests interrupt
+STRIDE = 1 if MINUTES else 11  # the distance of the steps of the interpreter at which calls are interrupted
 
 
-def interrupted(n: int, function: Any, *arguments: Any) -> tuple[bool, Any]:
-    """Calls a function and interrupts it at the interpreter's n-th step. Returns whether it was interrupted, and the
-    result."""
-    with interrupting(n, HERE) as hit:
+def interrupted(n: int, within: Path, function: Any, *arguments: Any) -> tuple[bool, Any]:
+    """Calls a function and interrupts it at the interpreter's n-th step in the files of the folder `within`.
+
+    Returns whether it was interrupted, and the result.
+    """
+    with interrupting(n, (str(within),)) as hit:
         try:
             return bool(hit), function(*arguments)
         except Interrupt:
@@ -40,10 +42,10 @@ def test_interrupted_steps_are_made_once(faults: Any) -> None:
         assert rows_by_env(pool.reset(seed=3)) == rows_by_env(twin.reset(seed=3))
         come, step = True, 0
         while come:
-            come, _ = interrupted(step * STRIDE, pool.send, actions(step, range(NUM_ENVS)))
+            come, _ = interrupted(step, PACKAGE / "_cluster", pool.send, actions(step, range(NUM_ENVS)))
             if not pool.pending:
                 pool.send(actions(step, range(NUM_ENVS)))
-            came, batch = interrupted(step * STRIDE, pool.recv)
+            came, batch = interrupted(step, PACKAGE / "_cluster", pool.recv)
             come |= came
             batch = pool.recv() if batch is None else batch
             assert rows_by_env(batch) == rows_by_env(twin.step(actions(step, range(NUM_ENVS))))
@@ -55,14 +57,14 @@ def test_interrupted_calls_are_made_once() -> None:
     with Pool([Counter] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial")) as pool:
         come, n, calls = True, 0, 0
         while come:
-            come, call = interrupted(n, pool.call_async, "count")
+            come, call = interrupted(n, PACKAGE, pool.call_async, "count")
             if call is None:
                 pool.call("count")  # it is unknown whether the first call was sent
                 counts = set(pool.get_attr("counted"))
                 assert len(counts) <= 2 and min(counts) >= calls + 1
                 pool.set_attr("counted", calls)
             else:
-                came, counted = interrupted(n, call.result)
+                came, counted = interrupted(n, PACKAGE, call.result)
                 come |= came
                 assert (call.result() if counted is None else counted) == [calls + 1] * NUM_ENVS
                 calls += 1

@@ -41,7 +41,6 @@ from remuda._worker.reset_defaults import ResetDefaults
 from remuda.errors import EnvProgress, Fault, RemudaError, ShardDiedError
 
 _LOOK = 0.05  # seconds between two checks whether a successor is unwanted
-_CONNECTION_LOOK = 1.0  # seconds between two checks whether the connection to Ray is open, while an answer is awaited
 
 
 class RayBackend:
@@ -150,7 +149,7 @@ class RayBackend:
             first = len(self.workers)
             for index, (name, env_ids) in enumerate(_server(link).report.workers, first):
                 ids = tuple(env + link.share.first for env in env_ids)
-                link.workers.append(EngineWorker(index, name, ids))
+                link.workers.append(EngineWorker(index, name, ids, link.generation))
             self.workers += link.workers
             self.link_of += [link] * len(link.workers)
             link.actor.number_workers.remote(first)
@@ -181,14 +180,8 @@ class RayBackend:
 
     def _pass_on(self) -> float | None:
         """Sends each shard the commands in the rings of its workers. See `Receiver.start`."""
-        is_open = self.cluster.connection.is_open
-        if not is_open:
-            for link in self.links:
-                if link.awaits_reply:
-                    link.act(self.cluster.connection.check_open)
-            return None
-        pauses = [_CONNECTION_LOOK] if any(link.awaits_reply for link in self.links) else []
-        for link in self.links:
+        pauses = list[float]()
+        for link in self.links if self.cluster.connection.is_open else ():  # otherwise the caller gets the error
             link.act(link.pass_on, pauses)
         return min(pauses, default=None)
 

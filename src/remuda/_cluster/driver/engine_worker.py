@@ -27,11 +27,11 @@ class EngineWorker:
 
     pid = exitcode = None
 
-    def __init__(self, index: int, name: str, env_ids: tuple[int, ...]) -> None:
-        self.index, self.name, self.env_ids = index, name, env_ids
+    def __init__(self, index: int, name: str, env_ids: tuple[int, ...], generation: int) -> None:
+        self.index, self.name, self.env_ids, self.generation = index, name, env_ids, generation
         self.channel = LocalChannel()
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self.is_serving, self.generation = True, 0
+        self.is_serving = True
         self._port: _core.RemotePort | None = None
         self._cause: Callable[[str], RemudaError]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import traceback
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -36,13 +37,7 @@ class LinkState(Enum):
 
 
 class Server(NamedTuple):
-    """An actor that runs commands.
-
-    Attributes:
-        actor: The actor.
-        generation: The number of actors of the shard that died before.
-        report: The envs and workers that the actor has built.
-    """
+    """An actor that runs commands. `generation`: the number of actors of the shard that died before."""
 
     actor: actors.Actor
     generation: int
@@ -124,7 +119,8 @@ class ShardLink:
 
     def start_beside(self, other: ShardLink, order: Callable[[ShardLink], BuildOrder]) -> None:
         """Makes the actor of another link build the envs of this link, while it continues to run its own envs."""
-        assert other.server is not None  # all envs of the other link are alive
+        if other.server is None:  # the other actor has just died
+            raise other.failure()
         self._shares_actor = True
         (self.actor, self.generation, _), self.node = other.server, other.node
         self.state = LinkState.BUILDING
@@ -197,11 +193,8 @@ class ShardLink:
         try:
             function(*args)
         except Exception as error:
-            if self.server is None:
-                self.error = error
-            else:
-                self._receiver.log_later(partial(logger.error, "shard %d is ended", self.share.shard, exc_info=error))
-            self.kill(reason=f"{type(error).__name__}: {error}")
+            self.error = error
+            self.kill(reason=f"it is ended: {traceback.format_exc()}")
 
     def _note_located(self, node: str) -> None:
         self.node, self.state = node, LinkState.BUILDING
@@ -267,8 +260,6 @@ class ShardLink:
             self._cluster.kill(self.actor)
             return self._start_actor()
         self._reason = str(error)
-        if error.is_bug:
-            self._receiver.log_later(partial(logger.error, "shard %d is ended: %s", self.share.shard, error.__cause__))
         if error.has_no_runtime_env:
             self.error = ValueError(
                 f"expected a runtime_env that Ray can set up: shard {self.share.shard} could not start, because {error}"

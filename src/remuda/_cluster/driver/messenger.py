@@ -36,7 +36,7 @@ class Messenger:
     def __init__(self, share: Share, workers: Sequence[EngineWorker], writer: RowWriter) -> None:
         self._share, self._workers, self._writer = share, workers, writer
         self._worker_of = np.repeat(np.arange(len(workers)), [len(worker.env_ids) for worker in workers])
-        self._targets = Targets(writer.progress[share.first : share.first + share.count])
+        self._targets = Targets(share.count)
         self._number = 0  # the number of the last message
         self.is_under_way = False
         self._urgent_at = 0.0  # the time when the shard must answer with the results that it has
@@ -157,8 +157,7 @@ class Messenger:
         is_whole = len(ids) == share.count and _are_neighbours(ids) and _are_neighbours(at)
         if is_whole:  # there is a row of every env, in order
             at, envs = slice(at[0], at[0] + share.count), slice(share.first, share.first + share.count)
-        results = None if kind == REPEATED else targets.results[ids]
-        extras = self._writer.write(rows, at, envs, results, into_row=kind == INTO_ROW)
+        extras = self._writer.write(rows, at, envs, counts=kind != REPEATED, into_row=kind == INTO_ROW)
         flags = _core.HAS_FINAL if kind == INTO_ROW else 0
         width, size = self._writer.layout.width, self._writer.layout.vector_size
         if is_whole and not extras and not flags:

@@ -46,7 +46,7 @@ class RowWriter:
     # -- infos -------------------------------------------------------------------------------------------
 
     def add_info_columns(self, columns: Sequence[InfoColumn], first: int) -> None:
-        """Adds columns of infos, which are numbered from `first` on. May be called again with the same columns."""
+        """Adds columns of infos, which are numbered from `first` on."""
         for bit, column in enumerate(columns, first):
             view = self.layout.info_column(self.arena, column).view(self.layout.plan.rows)
             self._infos[column.path] = bit, column, view
@@ -62,14 +62,14 @@ class RowWriter:
 
     # -- rows --------------------------------------------------------------------------------------------
 
-    def write(self, rows: Rows, at: Any, envs: Any, results: Array | None, *, into_row: bool) -> dict[int, RawRow]:
-        """Writes rows. May be called again with the same rows.
+    def write(self, rows: Rows, at: Any, envs: Any, *, counts: bool, into_row: bool) -> dict[int, RawRow]:
+        """Writes rows.
 
         Args:
             rows: The rows.
             at: An index of the places of the rows in the columns.
             envs: An index of the envs of the rows, by the numbers of the pool: a slice, or an array.
-            results: The number of rows that each of these envs had before; None: the rows repeat the last ones.
+            counts: Whether the rows are new ones. Otherwise, they repeat the last ones.
             into_row: Whether the rows complete rows that end an episode. The rewards and flags of those stay.
 
         Returns: The data without a column, by row.
@@ -87,8 +87,8 @@ class RowWriter:
         if not into_row and rows.finals is not None:
             for view, leaf in zip(self._finals, rows.finals, strict=True):
                 view[at] = leaf
-        if self.layout.keeps_last and results is not None:
-            self._keep(at, envs, results + np.uint64(1))
+        if self.layout.keeps_last and counts:
+            self._keep(at, envs, self.progress[envs, RESULTS] + np.uint64(1))
         return extras
 
     def _write_infos(self, rows: Rows, at: Any, extras: dict[int, RawRow]) -> Any:

@@ -11,7 +11,6 @@ import numpy as np
 from remuda import _core
 from remuda._cluster.driver.shares import Share
 from remuda._cluster.messages import Array, Command, MessageCommand, RowCommand
-from remuda._engine.startup.inheritance import RESULTS
 from remuda._wire.pickling import Buffers
 
 Taken: TypeAlias = "tuple[_core.Op, int, int, int, int, int, Buffers | None]"
@@ -30,19 +29,15 @@ class Targets:
     Attributes:
         rows: (n,): the row in the pool's memory.
         kinds: (n,): PLAIN, INTO_ROW or REPEATED.
-        results: (n,): the number of rows that the env had before.
     """
 
-    def __init__(self, progress: Array) -> None:
-        """`progress`: (n, 8): the counts of the shard's envs, a view of the pool's memory."""
-        self.rows, self.kinds = (np.zeros(len(progress), np.int64) for _ in range(2))
-        self.results = np.zeros(len(progress), np.uint64)
-        self._counted = progress[:, RESULTS]
+    def __init__(self, envs: int) -> None:
+        self.rows, self.kinds = (np.zeros(envs, np.int64) for _ in range(2))
 
     def note(self, envs: slice, row: int, kind: int) -> None:
         """Sets the rows for the next results of neighbouring envs: `row` and the rows after it."""
         self.rows[envs] = np.arange(row, row + envs.stop - envs.start)
-        self.kinds[envs], self.results[envs] = kind, self._counted[envs]
+        self.kinds[envs] = kind
 
 
 def commands_for(

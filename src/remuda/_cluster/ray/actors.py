@@ -14,7 +14,6 @@ from remuda._cluster.ray.connection import Connection
 from remuda._cluster.ray.description import ClusterDescription
 from remuda._cluster.ray.placement import Placement
 from remuda._cluster.shard.shard import CONTROL, NEVER, ShardActor
-from remuda._relay.log import logger
 
 Actor: TypeAlias = Any  # Ray creates the class at run time
 Ref: TypeAlias = Any
@@ -22,16 +21,15 @@ Outcome: TypeAlias = "Future[Any]"
 
 
 class Lost(Exception):
-    """The actor has died or cannot be reached. The text is the reason, in one line.
+    """The actor has died or cannot be reached. The text is the reason, in one line, except for a bug in remuda.
 
     Attributes:
         has_no_runtime_env: Whether Ray could not set up the `runtime_env` of the actor.
-        is_bug: Whether the actor raised. Shards return the errors of envs in answers, so that is a bug in remuda.
     """
 
-    def __init__(self, why: str, *, has_no_runtime_env: bool = False, is_bug: bool = False) -> None:
+    def __init__(self, why: str, *, has_no_runtime_env: bool = False) -> None:
         super().__init__(why)
-        self.has_no_runtime_env, self.is_bug = has_no_runtime_env, is_bug
+        self.has_no_runtime_env = has_no_runtime_env
 
 
 class Cluster:
@@ -74,13 +72,8 @@ class Cluster:
 
 def get(ref: Ref) -> Any:
     """Waits for an actor's answer and returns it. Raises Lost if the actor is gone."""
-    try:
-        with _losses():
-            return ray.get(ref)
-    except Lost as error:
-        if error.is_bug:
-            logger.error("a shard failed: %s", error.__cause__)
-        raise
+    with _losses():
+        return ray.get(ref)
 
 
 def when_done(ref: Ref, function: Callable[[Outcome], None]) -> None:
@@ -99,8 +92,8 @@ def _losses() -> Iterator[None]:
     """Raises Lost in place of Ray's errors."""
     try:
         yield
-    except RayTaskError as error:
-        raise Lost(f"it failed: {str(error).strip().splitlines()[-1]}", is_bug=True) from error
+    except RayTaskError as error:  # a bug in remuda, because shards return the errors of envs in answers
+        raise Lost(f"it failed: {error}") from error
     except RuntimeEnvSetupError as error:
         lines = str(error).strip().splitlines()
         raise Lost(f"its runtime_env could not be set up: {lines[-1]}", has_no_runtime_env=True) from error

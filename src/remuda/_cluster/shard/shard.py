@@ -359,7 +359,6 @@ class ShardActor:
         try:
             pool = self._open
             if lost := self._lost_envs():
-                pool._engine.faults.raise_any()  # the death, if no command was answered with it
                 raise was_lost(lost[0] + self._numbers.first_env)
             if fresh := self._fresh():
                 pool._engine.exchange.send(_core.Op.RESET, fresh, None, pool._part, to_all=False)
@@ -367,7 +366,9 @@ class ShardActor:
             rollout = self._collector.collect(pool, order)
             return self._answer((rollout, self._progress()))
         except RemudaError as error:
-            return self._answer(error=self._numbers.error(error))
+            lost = self._lost_envs()  # the driver gets the death, also if it preceded the rollout
+            own = self._open._engine.faults.lost(lost[0]) if lost else error
+            return self._answer(error=self._numbers.error(own))
         except Stopped:
             return self._answer()
         except Exception as error:  # the policy's
