@@ -55,7 +55,7 @@ def count_arena(*arguments: Any) -> _core.Arena:
 
 _core.Arena.create = staticmethod(count_arena)  # type: ignore[method-assign]
 
-SECONDS = 60
+SECONDS = 300
 STDERR = pytest.StashKey[int]()
 KEPT = {"modules": 0, "arenas": 0}  # modules that were imported; arenas that were made
 REAPER = pytest.StashKey[object]()  # kept, because Python warns about a process that is freed while it runs
