@@ -13,6 +13,7 @@ import auto
 import collect
 import episode_ends
 import free_threaded
+import healing
 import pytest
 import python_calls
 import recovery
@@ -135,6 +136,12 @@ def test_free_threaded_races_threads_and_processes() -> None:
     found = free_threaded.race(free_threaded.Case("2 CartPoles", 2, free_threaded.cartpole), 0.01, TINY)
     assert list(found) == ["plain loop", *free_threaded.POOLS]
     assert all(rate > 0 for (rate,) in found.values())
+
+
+def test_healing_measures_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(healing, "UPDATE", 0)
+    for accident in (None, healing.fail):
+        assert len(healing.measure(accident)) == 2
 
 
 def test_recovery_measures_a_kill() -> None:

@@ -11,7 +11,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 
-def _copy_of(name: str) -> ModuleType:
+def copy_of(name: str) -> ModuleType:
+    """Returns a copy of a module, without the patches of its functions and classes."""
     spec = find_spec(name)
     assert spec is not None
     assert spec.loader is not None
@@ -23,9 +24,8 @@ def _copy_of(name: str) -> ModuleType:
 if TYPE_CHECKING:
     import _thread as thread
     import select
-    import subprocess
     import time
 else:
-    select, time, thread, subprocess = map(_copy_of, ("select", "time", "_thread", "subprocess"))
+    select, time, thread = map(copy_of, ("select", "time", "_thread"))
 
-__all__ = ["select", "subprocess", "thread", "time"]
+__all__ = ["copy_of", "select", "thread", "time"]

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from accidents import kill_myself
 from pairs import each
 from pool_envs import begun, counting, hooked
-from programs import kill
 from rollout_envs import FailingEnv, ending, fill
 
 import remuda
@@ -195,9 +195,8 @@ def test_a_death_between_rollouts_reports_the_last_action() -> None:
             fill(pool.rollout(5, parts=parts), 3)
             pool.split(1)
             pool.rollout(50).close()  # this uses other memory and frees the first rollout's
-            kill(pool, 1)
             with pytest.raises(remuda.WorkerDiedError) as raised:
-                pool.rollout(4)
+                pool.apply(kill_myself, env_ids=[2])
             assert (raised.value.where.step, int(raised.value.where.action)) == (6, 3)
 
 
@@ -206,10 +205,8 @@ def test_a_death_after_a_split_reports_the_envs_last_action() -> None:
         pool.step([5, 6, 7, 8])
         first, second = pool.split(2)
         first.step([1, 1])
-        kill(pool, 1)
         with pytest.raises(remuda.WorkerDiedError) as raised:
-            second.request_obs([3])
-            second.recv()
+            second.apply(kill_myself, env_ids=[3])
         assert (raised.value.where.env_id, int(raised.value.where.action)) == (3, 8)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posix
 import socket
 import subprocess
 from contextlib import closing, suppress
@@ -99,7 +100,7 @@ def reap_orphan(pid: int, server: ServerProcess, patience: float = 0.0) -> int |
     with suppress(OSError):  # raised if the worker is no child of this process.
         if os.getsid(pid) == server.pid:  # a later process with this pid has another session
             wait_readable(_core.Descriptors([os.pidfd_open(pid)]), patience)
-            end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
+            end = posix.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
             return None if end is None else end.si_status * (1 if end.si_code == os.CLD_EXITED else -1)
     return None
 

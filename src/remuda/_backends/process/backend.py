@@ -324,9 +324,10 @@ class ProcessBackend:
     # -- end -------------------------------------------------------------------------------------------
 
     def stop(self, timeout: float) -> None:
-        urgent = threading.Event()
+        urgent, pids = threading.Event(), list[int]()
         try:
-            pids = run_apart(partial(self._end_processes, timeout, urgent.is_set), urgent.set)
+            if self._processes:
+                pids = run_apart(partial(self._end_processes, timeout, urgent.is_set), urgent.set)
         finally:
             self._free()
         if pids:

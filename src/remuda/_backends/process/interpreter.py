@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 import re
 import sys
+from typing import TYPE_CHECKING
 
 from remuda._system.interpreter import import_path, no_command
 from remuda._system.limits import naming_long_variables
-from remuda._system.originals import subprocess
+from remuda._system.originals import copy_of
 from remuda._worker.job_signals import job_signals_blocked
 from remuda.errors import RemudaError
+
+if TYPE_CHECKING:
+    import subprocess
+else:
+    subprocess = copy_of("subprocess")
 
 
 def start_python(

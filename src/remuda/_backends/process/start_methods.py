@@ -6,6 +6,7 @@ Only threads that no signal handler interrupts start processes (`_system/apart.p
 from __future__ import annotations
 
 import os
+import posix
 import signal
 import sys
 import threading
@@ -184,7 +185,7 @@ def _pidfd_of_child(pid: int, forget: Callable[[], object]) -> _core.Descriptors
     except BaseException:
         os.kill(pid, signal.SIGKILL)
         with suppress(ChildProcessError):  # SIGCHLD is ignored, or other code waits for all children
-            os.waitid(os.P_PID, pid, os.WEXITED)
+            posix.waitid(os.P_PID, pid, os.WEXITED)
         forget()
         raise
 

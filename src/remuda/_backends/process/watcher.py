@@ -60,7 +60,7 @@ class _Watch:
             ) from missing
         code = 0
         with suppress(ChildProcessError):  # no exit code: SIGCHLD is ignored, or other code waits for all children
-            end = os.waitid(os.P_PID, pid, os.WEXITED)  # gevent replaces `waitpid`
+            end = posix.waitid(os.P_PID, pid, os.WEXITED)
             code = 0 if end is None else end.si_status
         if self.is_alive():
             return

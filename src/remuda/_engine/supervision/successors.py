@@ -26,12 +26,18 @@ class Successors:
         self._processes, self.start_timeout, self._wake = processes, start_timeout, wake
         self._outcomes: deque[tuple[int, Reports | RemudaError]] = deque()
         self._threads: dict[int, OwnThread] = {}  # the latest thread of each worker
-        self._stopping = Flag()
+        self._stopping: Flag | None = None  # made by the first start, because it takes a descriptor
 
     def start(self, worker: int, at: float) -> None:
         """Begins to start the successor of a dead worker. `at`: the time of the start, of `time.monotonic`."""
-        self._threads[worker] = OwnThread(self._start, (worker, at), f"remuda-start-{worker}")
-        self._threads[worker].start()
+        self._stopping = self._stopping or Flag()
+        thread = OwnThread(self._start, (worker, at, self._stopping), f"remuda-start-{worker}")
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system allows no more threads
+            return self._end(worker, RemudaError(f"worker {worker} could not be started: {error}"))
+        self._threads[worker] = thread
+        return None
 
     def outcomes(self) -> Iterator[tuple[int, Reports | RemudaError]]:
         """Yields (worker, outcome) for each start that has ended: the reports of the envs, or why there is none."""
@@ -40,6 +46,8 @@ class Successors:
 
     def stop(self) -> None:
         """Ends all starts, and the successors that have not joined the pool."""
+        if self._stopping is None:
+            return
         self._stopping.set()
         for thread in self._threads.values():
             thread.join()
@@ -48,17 +56,20 @@ class Successors:
                 self._processes.kill(worker)
         self._stopping.close()
 
-    def _start(self, worker: int, at: float) -> None:
-        if self._stopping.wait(max(0.0, at - time.monotonic())):
+    def _start(self, worker: int, at: float, stopping: Flag) -> None:
+        if stopping.wait(max(0.0, at - time.monotonic())):
             return
         outcome: Reports | RemudaError
         try:
-            outcome = self._processes.start_successor(worker, self.start_timeout, self._stopping)
+            outcome = self._processes.start_successor(worker, self.start_timeout, stopping)
         except RemudaError as error:
             outcome = error
         except Exception as error:
             outcome = RemudaError(f"worker {worker} could not be started: {error}")
         if isinstance(outcome, RemudaError):
             forget_frames(outcome)
+        self._end(worker, outcome)
+
+    def _end(self, worker: int, outcome: Reports | RemudaError) -> None:
         self._outcomes.append((worker, outcome))
         self._wake()
