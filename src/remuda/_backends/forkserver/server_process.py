@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posix
+import signal
 import socket
 import subprocess
 from contextlib import closing, suppress
@@ -64,7 +65,7 @@ class ServerProcess:
 
     def kill(self) -> None:
         if not self.has_ended():
-            self._process.kill()
+            signal.pidfd_send_signal(self._pidfds[0], signal.SIGKILL)  # not `kill`: that calls a function of `os`
 
 
 def start_server(environment: dict[str, str]) -> tuple[ServerProcess, Socket]:

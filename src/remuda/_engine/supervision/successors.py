@@ -26,12 +26,11 @@ class Successors:
         self._processes, self.start_timeout, self._wake = processes, start_timeout, wake
         self._outcomes: deque[tuple[int, Reports | RemudaError]] = deque()
         self._threads: dict[int, OwnThread] = {}  # the latest thread of each worker
-        self._stopping: Flag | None = None  # made by the first start, because it takes a descriptor
+        self._stopping = Flag()
 
     def start(self, worker: int, at: float) -> None:
         """Begins to start the successor of a dead worker. `at`: the time of the start, of `time.monotonic`."""
-        self._stopping = self._stopping or Flag()
-        thread = OwnThread(self._start, (worker, at, self._stopping), f"remuda-start-{worker}")
+        thread = OwnThread(self._start, (worker, at), f"remuda-start-{worker}")
         try:
             thread.start()
         except RuntimeError as error:  # the system allows no more threads
@@ -46,8 +45,6 @@ class Successors:
 
     def stop(self) -> None:
         """Ends all starts, and the successors that have not joined the pool."""
-        if self._stopping is None:
-            return
         self._stopping.set()
         for thread in self._threads.values():
             thread.join()
@@ -56,12 +53,12 @@ class Successors:
                 self._processes.kill(worker)
         self._stopping.close()
 
-    def _start(self, worker: int, at: float, stopping: Flag) -> None:
-        if stopping.wait(max(0.0, at - time.monotonic())):
+    def _start(self, worker: int, at: float) -> None:
+        if self._stopping.wait(max(0.0, at - time.monotonic())):
             return
         outcome: Reports | RemudaError
         try:
-            outcome = self._processes.start_successor(worker, self.start_timeout, stopping)
+            outcome = self._processes.start_successor(worker, self.start_timeout, self._stopping)
         except RemudaError as error:
             outcome = error
         except Exception as error:
