@@ -10,7 +10,7 @@ from remuda.errors import Failure, RemudaError
 
 
 class Addressee(Protocol):
-    """The receiver of the answer to a message. After an interrupt, the pool may repeat the call of a method."""
+    """The receiver of the answer to a message. The supervisor calls one of the methods, once."""
 
     def answer(self, sequence: int, parts: Buffers) -> None: ...
     def fail(self, sequence: int, failure: Failure) -> None: ...

@@ -26,8 +26,8 @@ class FaultPolicy:
             episodes continue; a step of all envs waits for the rebuilt env. A fault in a reset ends no episode: the
             reset is tried again.
         step_timeout, reset_timeout, call_timeout: The seconds that one env may take for one step, one reset (also an
-            autoreset), one call. After that its worker is killed, wherever it hangs. The pool checks these deadlines
-            while it waits. None for no limit. With `backend="thread"` nothing is killed: the env is lost, and its
+            autoreset), one call. After that its worker is killed, wherever it hangs, also while the program does not
+            call the pool. None for no limit. With `backend="thread"` nothing is killed: the env is lost, and its
             thread goes on. `backend="serial"` has no deadlines.
         abandon_hung_threads: With "restart" and `backend="thread"`: whether an env that missed a deadline is rebuilt
             although the old one still runs in its thread. That thread keeps the old env, its memory and perhaps a core
