@@ -82,10 +82,8 @@ TEST(the_first_open_step_is_the_first_sent_that_may_end_an_episode) {
   slots.await_spare(3);
   CHECK_EQ(slots.first_open_step(), 8u);
   slots.finish(2);
-  CHECK(!slots.any_orphaned_step());
   slots.orphan(0);
   CHECK_EQ(slots.first_open_step(), 10u);  // the pool may answer the orphaned step with an end
-  CHECK(slots.any_orphaned_step());
   slots.answer(0);
   CHECK_EQ(slots.first_open_step(), ~std::uint64_t{0});  // a reset ends no episode
 }

@@ -129,7 +129,6 @@ void bind_workers(nb::module_& m) {
       .def("forgive", &Workers::forgive, "worker"_a)
       .def("set_deadlines", &Workers::set_deadlines, "reset_ns"_a, "step_ns"_a, "message_ns"_a, "build_ns"_a,
            "close_ns"_a)
-      .def("lost_ns", &Workers::lost_ns)
       .def("doing", &Workers::doing, "worker"_a)
       .def("busy_since", &Workers::busy_since, "worker"_a)
       .def("count_restart", &Workers::count_restart, "worker"_a)

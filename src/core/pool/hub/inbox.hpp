@@ -22,8 +22,6 @@ struct Message {
   nb::object parts;
 
   bool is_answer() const { return (flags & kIsMessage) != 0; }
-  // Returns whether this is the failure of a slot.
-  bool is_fault() const { return (flags & kIsFailure) && !is_answer(); }
 };
 
 struct LateWorker {

@@ -95,10 +95,6 @@ class Slots {
     }
     return first;
   }
-  bool any_orphaned_step() const {
-    return std::any_of(slots_.begin(), slots_.end(),
-                       [](const Slot& slot) { return slot.state == SlotState::kOrphaned && slot.op == Op::kStep; });
-  }
 
   // -- the episode -------------------------------------------------------------------------------------------
 

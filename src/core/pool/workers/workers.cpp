@@ -122,8 +122,6 @@ Clock::time_point Workers::next_check(Clock::time_point now) const {
   return std::max(next, now + std::chrono::milliseconds(1));
 }
 
-std::int64_t Workers::lost_ns() { return clock_.lost().count(); }
-
 nb::tuple Workers::doing(std::uint32_t worker) const {
   const Port& port = ports_[worker];
   const std::uint64_t task = port.task();

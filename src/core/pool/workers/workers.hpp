@@ -109,9 +109,6 @@ class Workers {
   void forgive(std::uint32_t worker) {
     if (ports_[worker].state() == PortState::kLate) ports_[worker].become(PortState::kServing);
   }
-  // Returns the total time in ns in which this process was frozen or did not read the clock. Deadlines do not include
-  // it.
-  std::int64_t lost_ns();
 
   // -- facts ---------------------------------------------------------------------------------------------------
 
