@@ -48,7 +48,7 @@ It raises an exception to give up the request.
 
 _PATIENCE = 10.0  # seconds for an answer before the server is replaced; imports may take longer.
 _MOMENT = 0.5  # seconds for the answer to an abandoned request, before the server is ended.
-_REAP_SECONDS = 1.0  # seconds for an exit code that only the server can read.
+_REAP_SECONDS = 5.0  # seconds for an exit code that only the server can read.
 _SLICE = 0.05  # seconds between two checks whether a request that waits for its turn is given up
 
 _AT_START = (
@@ -138,7 +138,8 @@ class ForkServer:
         # A finalizer that interrupts this thread within its turn must not wait for that turn.
         if self._zombies and self._is_open and self._holder != threading.get_ident():
             with suppress(TimeoutError, ServerGoneError, RemudaError):
-                codes = self._request(Reap(tuple(self._zombies.copy())), (), wait)
+                while self._zombies:  # late answers to abandoned requests may add some
+                    codes |= self._request(Reap(tuple(self._zombies.copy())), (), wait)
         return codes
 
     def retire(self, wait: Wait) -> None:

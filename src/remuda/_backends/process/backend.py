@@ -326,7 +326,7 @@ class ProcessBackend:
     def stop(self, timeout: float) -> None:
         urgent, pids = threading.Event(), list[int]()
         try:
-            if self._processes:
+            if self.workers:
                 pids = run_apart(partial(self._end_processes, timeout, urgent.is_set), urgent.set)
         finally:
             self._free()
