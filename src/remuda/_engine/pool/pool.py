@@ -314,8 +314,8 @@ class Pool(Part):
     def _close(self, timeout: float | None, terminate: bool) -> None:
         if self._is_closing:  # a signal handler has called close() during a close
             return
-        self._is_closing = True
         try:
+            self._is_closing = True
             self._close_envs(timeout, terminate)
         finally:
             self._is_closing = False
