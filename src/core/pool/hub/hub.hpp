@@ -129,15 +129,13 @@ class Hub {
 
   // -- receiving -------------------------------------------------------------------------------------
 
-  // Waits until one of three things happens: `wanted` slots of a part are done (ready or failed); an event needs
-  // attention (an answer to a message, a dead or late worker, log records from the relay); or `timeout_ns` has passed
-  // (negative: no timeout). Sleeps without the GIL and lets signal handlers run. Returns true if `wanted` slots are
-  // done. If `part` is nullopt, waits for events only, also for those on which another thread decides meanwhile.
+  // Waits until one of three things happens: `wanted` slots of a part are done (ready or failed); the loss of an env
+  // must be raised; or `timeout_ns` has passed (negative: no timeout). Sleeps without the GIL and lets signal handlers
+  // run. Returns true if `wanted` slots are done. If `part` is nullopt, waits for the next decision of the supervisor.
   bool wait(std::uint32_t wanted, std::int64_t timeout_ns, std::optional<std::uint32_t> part);
 
   // Waits until `wanted` pending slots of a part are done (0: all), and takes a batch of the ready slots. Returns None
-  // and takes nothing if no slot is pending, an event needs attention, a fault must be raised, or log records are
-  // unread.
+  // and takes nothing if no slot is pending, or if a fault must be raised.
   nb::object receive(std::uint32_t wanted, std::uint32_t part);
   // Removes up to `limit` ready slots of a part, in the order of arrival, and returns them as a batch. If `by_slot`,
   // the batch is sorted by slot. `slots`, unless None, names the ready slots and sets their order. The batch's `extras`

@@ -11,7 +11,8 @@
 //
 // Only the thread that has the *turn* may be inside. A thread gives up the turn when its call ends, and while it sleeps
 // (`Absence`). Threads may make calls for different parts of the pool: each waits for the turn. Any other call is
-// refused while another thread is in a call: one for the same part, or one for the whole pool.
+// refused while another thread is in a call: one for the same part, or one for the whole pool. Calls of the
+// supervisor's thread refuse no other call, and are not refused: they wait for the turn.
 #pragma once
 
 #include <atomic>

@@ -23,9 +23,6 @@ class FaultLog:
         self._unlogged: list[tuple[Fault, str]] = []
         self.log: Callable[[Sequence[Fault], str], None] = log_alike
 
-    def __bool__(self) -> bool:
-        return bool(self._unlogged)
-
     def add(self, fault: Fault, then: str) -> None:
         """Keeps a fault, to be logged later. `then`: the reaction, such as "it is rebuilt"."""
         self._unlogged.append((fault, then))
