@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from remuda._wire.pickling import Buffers
@@ -14,6 +16,38 @@ class Addressee(Protocol):
 
     def answer(self, sequence: int, parts: Buffers) -> None: ...
     def fail(self, sequence: int, failure: Failure) -> None: ...
+    def abandon(self, error: RemudaError) -> None: ...
+
+
+@dataclass(frozen=True)
+class Noting:
+    """Calls `note` when an answer arrives, and passes all that it receives on to `addressee`."""
+
+    addressee: Addressee
+    note: Callable[[], object]
+
+    def answer(self, sequence: int, parts: Buffers) -> None:
+        self.note()
+        self.addressee.answer(sequence, parts)
+
+    def fail(self, sequence: int, failure: Failure) -> None:
+        self.addressee.fail(sequence, failure)
+
+    def abandon(self, error: RemudaError) -> None:
+        self.addressee.abandon(error)
+
+
+@dataclass(frozen=True)
+class OnlyFailures:
+    """Passes failures on, and drops answers. Drops errors too: the death of a worker is handled as a fault."""
+
+    then: Callable[[Failure], object]
+
+    def answer(self, sequence: int, parts: Buffers) -> None: ...
+
+    def fail(self, sequence: int, failure: Failure) -> None:
+        self.then(failure)
+
     def abandon(self, error: RemudaError) -> None: ...
 
 

@@ -9,13 +9,12 @@ from typing import Any, NoReturn
 
 from remuda import _core
 from remuda._backends.deadline import Deadline
-from remuda._engine.calls import Addressee
+from remuda._engine.calls import Addressee, Noting
 from remuda._engine.commands.answers import Answers
 from remuda._engine.history.fault_kinds import reason_of
 from remuda._engine.running import Running
 from remuda._engine.supervision.fault_resolution import FaultResolution
 from remuda._engine.supervision.faults import Faults, must_reset
-from remuda._engine.supervision.remembered_calls import Remembering
 from remuda._engine.supervision.supervisor import Supervisor
 from remuda._wire.failures import load_failure
 from remuda._wire.pickling import Buffers, load
@@ -154,10 +153,11 @@ class Exchange:
         return call
 
     def _remembering(self, call: Answers, env: int, about: Hashable, parts: Buffers) -> Addressee:
+        """Returns the receiver of the answer to a call. It keeps a lasting call for envs that are rebuilt."""
         if about is None:
             return call
         copies = [bytes(part) for part in parts]  # the caller may change the arrays in the message later
-        return Remembering(call, self.supervisor.workers.remembered, env, about, copies)
+        return Noting(call, partial(self.supervisor.workers.remembered.remember, env, about, copies))
 
     def call_spares(self, call: Answers, parts: Buffers, about: Hashable = None) -> None:
         """Sends a message to each env that backs no slot. The call returns their answers after those of the slots."""

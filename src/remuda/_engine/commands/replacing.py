@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from remuda import _core
+from remuda._engine.calls import Noting
 from remuda._engine.commands.action_spaces import ActionSpaces
-from remuda._engine.commands.answers import Answers
 from remuda._engine.commands.exchange import Exchange
 from remuda._engine.commands.shared_rendering import SharedRendering
 from remuda._engine.options.checks import check_autoreset
@@ -24,7 +23,7 @@ from remuda._wire.failures import build_error
 from remuda._wire.pickling import Buffers, dump
 from remuda._wire.requests import TakeReplacement
 from remuda._worker.env_report import EnvReport, renders
-from remuda.errors import BrokenPoolError, EnvError, Failure, RemudaError, StateError
+from remuda.errors import BrokenPoolError, EnvError, StateError
 
 
 class Replacing:
@@ -55,7 +54,7 @@ class Replacing:
             notes = [partial(self._take_note, *each) for each in zip(envs, factories, carried, reports, strict=True)]
             takes = [dump(TakeReplacement(True))] * len(envs)
             self._note_fresh(slots)
-            self._exchange.ask(envs, takes, addressee_of=lambda call, i: _Taking(call, notes[i])).result()
+            self._exchange.ask(envs, takes, addressee_of=lambda call, i: Noting(call, notes[i])).result()
         except BaseException:
             self._drop(envs)
             raise
@@ -129,21 +128,3 @@ class Replacing:
                 self._note_fresh(self._layout.ids_with(env))
             with suppress(BrokenPoolError):  # if the worker has died, the new env is gone too
                 self._exchange.notify(self._layout.worker_of(env), dump(TakeReplacement(False)), env)
-
-
-@dataclass(frozen=True)
-class _Taking:
-    """Receives the answer of a worker that has replaced an env. Calls `note`, then passes the answer to the call."""
-
-    call: Answers
-    note: Callable[[], None]
-
-    def answer(self, sequence: int, parts: Buffers) -> None:
-        self.note()
-        self.call.answer(sequence, parts)
-
-    def fail(self, sequence: int, failure: Failure) -> None:
-        self.call.fail(sequence, failure)
-
-    def abandon(self, error: RemudaError) -> None:
-        self.call.abandon(error)

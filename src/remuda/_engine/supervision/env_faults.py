@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 from remuda import _core
-from remuda._engine.calls import Addressee
+from remuda._engine.calls import Addressee, OnlyFailures
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.running import Running
 from remuda._engine.supervision.fault_reports import FaultReports
@@ -14,7 +15,6 @@ from remuda._engine.supervision.fault_resolution import FaultResolution
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.restart_budget import RestartBudget
 from remuda._engine.supervision.worker_faults import WorkerFaults
-from remuda._wire.pickling import Buffers
 from remuda.errors import EnvError, EnvTimeoutError, Failure, Fault, RemudaError, RestartLimitError
 
 
@@ -92,7 +92,7 @@ class EnvFaults:
         if not self._budget.charge([fault], "it is rebuilt"):
             return self._drop(waiting)
         if is_due:
-            rebuild = _Rebuild(self, env)
+            rebuild = OnlyFailures(partial(self.rebuild_failed, env))
             self._running.hub.instruct(_core.Op.REBUILD, worker, env, None, self._addressees, rebuild)
         self._workers.prepare_again(worker, [env])
         if waiting:
@@ -136,20 +136,3 @@ class EnvFaults:
         awaited = bool(waiting) or self._running.slots.slot_of(env) is None  # no command to a spare would report it
         self._faults.add_death([env], error, awaited=awaited)
         return self._drop(waiting)
-
-
-@dataclass(frozen=True)
-class _Rebuild:
-    """Receives the answer of a worker that rebuilds an env."""
-
-    envs: EnvFaults
-    env: int
-
-    def answer(self, sequence: int, parts: Buffers) -> None:
-        """Does nothing, because the env was rebuilt."""
-
-    def fail(self, sequence: int, failure: Failure) -> None:
-        self.envs.rebuild_failed(self.env, failure)
-
-    def abandon(self, error: RemudaError) -> None:
-        """Does nothing, because the death of the worker is handled as a fault of its own."""

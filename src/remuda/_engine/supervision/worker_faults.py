@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from remuda import _core
 from remuda._backends.base import Threads
 from remuda._engine.batches.infos import InfoColumns
-from remuda._engine.calls import Addressee
+from remuda._engine.calls import Addressee, OnlyFailures
 from remuda._engine.history.fault_kinds import reason_of
 from remuda._engine.history.worker_state import WorkerState
 from remuda._engine.options.fault_policy import FaultPolicy
@@ -24,7 +24,6 @@ from remuda._engine.supervision.successors import Successors
 from remuda._engine.supervision.worker_states import WorkerStates
 from remuda._wire.codec import check_agreement
 from remuda._wire.computed import check_same
-from remuda._wire.pickling import Buffers
 from remuda._wire.requests import RememberedCalls
 from remuda._worker.env_report import Reports
 from remuda.errors import CorruptReplyError, EnvError, Failure, RemudaError
@@ -235,10 +234,9 @@ class WorkerFaults:
         self._running.hub.reopen(worker)
         env_ids = self._backend.workers[worker].env_ids
         self._started[worker] += 1
-        if (
-            calls := self.remembered.for_successor(env_ids, self._started[worker])
-        ) is not None:  # before other commands
-            rebuild = _Rebuild(self, worker)
+        calls = self.remembered.for_successor(env_ids, self._started[worker])
+        if calls is not None:  # before other commands
+            rebuild = OnlyFailures(lambda failure: self.kill_for(worker, [failure]))
             self._running.hub.instruct(_core.Op.MESSAGE, worker, _core.WHOLE_WORKER, calls, self._addressees, rebuild)
         for env in filter(self._is_due, env_ids):
             self._running.hub.instruct(_core.Op.PREPARE, worker, env, None)
@@ -323,20 +321,3 @@ class _Raised:
 
     def __call__(self, **_: object) -> EnvError:
         return EnvError(self.failures)
-
-
-@dataclass(frozen=True)
-class _Rebuild:
-    """Receives a successor's answer to the remembered calls, which complete its envs."""
-
-    workers: WorkerFaults
-    worker: int
-
-    def answer(self, sequence: int, parts: Buffers) -> None:
-        """Does nothing, because the envs were completed."""
-
-    def fail(self, sequence: int, failure: Failure) -> None:
-        self.workers.kill_for(self.worker, [failure])
-
-    def abandon(self, error: RemudaError) -> None:
-        """Does nothing, because the death of the worker is handled as a fault of its own."""
