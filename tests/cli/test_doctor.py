@@ -29,6 +29,7 @@ def test_an_env_that_draws_wrong_beside_another_is_reported() -> None:
     assert run.exit_code == 1, run.output
     assert "wrong   picture when another env draws: 192 of 192 values differ, by up to" in run.stdout
     assert "advice: num_workers=num_envs (or None)" in run.stdout
+    assert run.stdout.splitlines()[-1].startswith("something is wrong: 3 wrong, ")
 
 
 def test_json_reports_an_env_made_from_an_id() -> None:

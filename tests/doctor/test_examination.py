@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from remuda._doctor.examination import Report, examine, rendered_on
 from remuda._doctor.findings import LEAK_BYTES, judge_memory
 
 MIB = 1 << 20
+PLAYED = {"20 random steps": "right", "the same seed in two processes": "right"}
 
 
 def report_of(env_fn: Any, other_fn: Any = None, num_resets: int = 8, timeout: float = 600.0) -> Report:
-    return examine("it", env_fn, other_fn or env_fn, num_resets=num_resets, timeout=timeout)
+    return examine("it", env_fn, other_fn or env_fn, steps=20, num_resets=num_resets, timeout=timeout)
 
 
 def verdicts(report: Report) -> dict[str, str]:
@@ -37,6 +39,7 @@ class PidEnv(OwnContextEnv):
 def test_an_env_that_draws_with_the_context_of_its_process_is_wrong_beside_another(kind: Any) -> None:
     report = report_of(partial(kind, 1), partial(kind, 2))
     assert verdicts(report) == {
+        **PLAYED,
         "picture alone in a process": "right",
         "picture when another env is built": "right",
         "picture when another env draws": "wrong",
@@ -61,14 +64,48 @@ def test_an_env_that_selects_its_own_context_is_right() -> None:
     assert report.advice == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "text"), [(TextEnv, "render_mode='rgb_array'"), (PidEnv, "pictures cannot be compared")]
-)
-def test_pictures_that_cannot_be_compared_are_neither_right_nor_wrong(kind: Any, text: str) -> None:
-    report = report_of(kind)
-    assert verdicts(report) == {"picture alone in a process": "unknown", "memory": "right"}
-    assert text in str(report)
+def test_pictures_that_cannot_be_compared_are_neither_right_nor_wrong() -> None:
+    report = report_of(PidEnv)
+    assert verdicts(report) == {**PLAYED, "picture alone in a process": "unknown", "memory": "right"}
+    assert "pictures cannot be compared" in str(report)
     assert not report.is_wrong
+
+
+def test_nothing_is_said_of_pictures_if_an_env_draws_none() -> None:
+    report = report_of(TextEnv)
+    assert verdicts(report) == {**PLAYED, "memory": "right"}
+    assert "renders on" not in str(report)
+    assert str(report).splitlines()[-1] == "nothing is wrong: 3 right"
+
+
+def test_an_env_with_random_numbers_of_its_own_is_wrong() -> None:
+    """The numbers differ between the two processes, because reset does not seed them."""
+
+    def step(env: Any, _: Any) -> Any:
+        return env.observe(), float(os.getpid()), False, False, {}
+
+    report = report_of(partial(HookedEnv, step=step))
+    assert verdicts(report)["the same seed in two processes"] == "wrong"
+    assert "the reward after 1 equal steps and actions differs" in str(report)
+    assert "self.np_random" in str(report.advice)
+    assert str(report).splitlines()[-1] == "something is wrong: 1 wrong, 2 right"
+
+
+def test_an_env_that_raises_in_the_game_is_wrong() -> None:
+    report = report_of(partial(HookedEnv, step=accidents.raise_value_error))
+    assert verdicts(report)["20 random steps"] == "wrong"
+
+
+def test_two_envs_that_bind_the_same_port_are_wrong(tmp_path: Path) -> None:
+    def bind() -> Any:
+        env = HookedEnv()
+        env.socket = socket.socket(socket.AF_UNIX)
+        env.socket.bind(str(tmp_path / "port"))
+        return env
+
+    report = report_of(bind)
+    assert verdicts(report)["20 random steps"] == "wrong"
+    assert "Address already in use" in str(report)
 
 
 @pytest.mark.parametrize("act", [accidents.segfault, accidents.hold_the_gil])

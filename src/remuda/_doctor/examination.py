@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import remuda
 from remuda._doctor.findings import ONE_EACH, Finding, judge_memory, judge_pictures, judge_repetition
+from remuda._doctor.play import play
 from remuda._doctor.trials import A, B, EnvFn, Stage, alone, resets, together
 from remuda.errors import RemudaError
 
@@ -39,7 +41,12 @@ class Report:
         lines = [self.env]
         lines += [f"  {finding.verdict:8}{finding.what}: {finding.text}" for finding in self.findings]
         lines += [f"  worker {i} renders on {rendered_on(where)}" for i, where in enumerate(self.workers)]
-        return "\n".join([*lines, *(f"  advice: {one}" for one in self.advice)])
+        lines += [f"  advice: {one}" for one in self.advice]
+        counts = Counter(finding.verdict for finding in self.findings)
+        total = ", ".join(
+            f"{counts[verdict]} {verdict}" for verdict in ("wrong", "unknown", "right") if counts[verdict]
+        )
+        return "\n".join([*lines, f"{'something is wrong' if self.is_wrong else 'nothing is wrong'}: {total}"])
 
 
 def rendered_on(where: dict[str, str]) -> str:
@@ -51,10 +58,12 @@ def rendered_on(where: dict[str, str]) -> str:
     return f"{renderer} [{chosen}]" if chosen else renderer
 
 
-def examine(name: str, env_fn: EnvFn, other_fn: EnvFn, *, num_resets: int, timeout: float, **options: Any) -> Report:
-    """Examines an env alone in a process, and in one with another env. A worker that dies or hangs is a finding.
+def examine(
+    name: str, env_fn: EnvFn, other_fn: EnvFn, *, steps: int, num_resets: int, timeout: float, **options: Any
+) -> Report:
+    """Plays an env, and examines it alone in a process and beside another env. A worker that dies or hangs is a finding.
 
-    `timeout`: the seconds for all trials; `options`: options of the trials' pool.
+    `timeout`: the seconds for all trials; `options`: options of the trials' pools.
     """
     trials: dict[str, tuple[Any, ...]] = {  # by name of the trial: its function, and the function's arguments
         "alone in a process": (alone, env_fn, A),
@@ -63,8 +72,10 @@ def examine(name: str, env_fn: EnvFn, other_fn: EnvFn, *, num_resets: int, timeo
         _BESIDE: (together, env_fn, other_fn),
         "resets": (resets, env_fn, num_resets, 5),
     }
+    end = time.monotonic() + timeout
+    played = play(env_fn, steps, end, **options)
     pool = remuda.Pool([Stage] * len(trials), num_workers=None, **options)
-    results, failed, end = list[Any](), list[Finding](), time.monotonic() + timeout
+    results, failed = list[Any](), list[Finding]()
     try:
         calls = [pool.apply_async(trial, tuple(args), env_ids=[i]) for i, (trial, *args) in enumerate(trials.values())]
         for call, what in zip(calls, trials, strict=True):
@@ -73,16 +84,17 @@ def examine(name: str, env_fn: EnvFn, other_fn: EnvFn, *, num_resets: int, timeo
             except (RemudaError, TimeoutError) as error:
                 results.append(None)
                 lines = str(error).strip().splitlines() or [type(error).__name__]
-                failed.append(Finding(what, "wrong", lines[0], ONE_EACH if what == _BESIDE else None))
+                failed.append(Finding(what, "wrong", lines[0], ONE_EACH if what == _BESIDE and not failed else None))
     finally:
         pool.close(terminate=True)
-    return Report(name, [*_judged(*results), *failed], [result[1] for result in results[:2] if result is not None])
+    renderers = [result[1] for result in results[:2] if result is not None and any(result[0])]
+    return Report(name, [*played, *_judged(*results), *failed], renderers)
 
 
 def _judged(first: Any, again: Any, other: Any, beside: Any, sizes: Any) -> list[Finding]:
     """Judges the results of the trials. The result of a trial that has failed is None."""
     findings = []
-    if first is not None and again is not None:
+    if first is not None and again is not None and (any(first[0]) or any(again[0])):
         findings.append(judge_repetition(first[0], again[0]))
         if findings[0].verdict == "right" and other is not None and beside is not None:
             findings += judge_pictures(beside, {A: first[0], B: other[0]})

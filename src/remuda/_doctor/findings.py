@@ -60,13 +60,6 @@ def judge_pictures(
 def judge_repetition(first: Sequence[Sequence[Picture]], again: Sequence[Sequence[Picture]]) -> Finding:
     """Judges whether an env draws the same pictures in two processes. If not, its pictures cannot be compared."""
     what = "picture alone in a process"
-    if not any(first):
-        return Finding(
-            what,
-            "unknown",
-            "none: the env has no render_mode that draws for its caller, and observes no pictures",
-            "make it with render_mode='rgb_array' if it is to draw",
-        )
     for one, other in zip(first, again, strict=True):
         if difference := _difference(one, other):
             text = f"{difference}, with the same seed and actions: pictures cannot be compared"

@@ -1,4 +1,4 @@
-"""``remuda doctor``: checks an env's pictures, the GPU that draws them, and whether its resets leak memory."""
+"""``remuda doctor``: plays an env, and checks its pictures, the GPU that draws them, and the memory of its resets."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def add_to(subcommands: Subcommands) -> None:
     add = parser.add_argument
     add("env", help="a Gymnasium id, or module:factory")
     add("--beside", metavar="ENV", help="the second env (default: the same)")
+    add("--steps", type=at_least(1), default=1000, metavar="N", help="number of random steps (default: 1000)")
     add("--resets", type=at_least(8), default=30, metavar="N", help="number of measured resets (default: 30)")
     add("--timeout", type=at_least(0.1, float), default=300.0, metavar="S", help="seconds in total (default: 300)")
     add("--devices", metavar="LIST", help="GPUs that workers take in turn: auto, or cuda:0,cuda:1")
@@ -26,7 +27,7 @@ def add_to(subcommands: Subcommands) -> None:
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """Compare the pictures of an env beside others with those of the env alone, and measure the memory of its resets.
+    """Play an env twice with the same seed, compare its pictures beside another env, and measure its resets' memory.
 
     The pictures are those of render(), or in the observations. An env of a Gymnasium id is made with
     render_mode="rgb_array" if it has that. All trials run in worker processes. Exit status 1 if anything is wrong.
@@ -39,7 +40,8 @@ def doctor(options: argparse.Namespace) -> int:
     try:
         env_fn = workloads.resolve_drawing(options.env)
         other_fn = env_fn if options.beside is None else workloads.resolve_drawing(options.beside)
-        report = examine(options.env, env_fn, other_fn, num_resets=options.resets, timeout=options.timeout, **chosen)
+        numbers = {"steps": options.steps, "num_resets": options.resets, "timeout": options.timeout}
+        report = examine(options.env, env_fn, other_fn, **numbers, **chosen)
     except (workloads.WorkloadError, ValueError) as error:
         return refuse(str(error))
     except RemudaError as error:
