@@ -61,7 +61,7 @@ def rendered_on(where: dict[str, str]) -> str:
 def examine(
     name: str, env_fn: EnvFn, other_fn: EnvFn, *, steps: int, num_resets: int, timeout: float, **options: Any
 ) -> Report:
-    """Plays an env, and examines it alone in a process and beside another env. A worker that dies or hangs is a finding.
+    """Plays an env, and examines it alone and beside another in a process. A worker that dies or hangs is a finding.
 
     `timeout`: the seconds for all trials; `options`: options of the trials' pools.
     """
