@@ -133,7 +133,7 @@ void bind_workers(nb::module_& m) {
       .def("busy_since", &Workers::busy_since, "worker"_a)
       .def("count_restart", &Workers::count_restart, "worker"_a)
       .def("count_memory_renewal", &Workers::count_memory_renewal, "worker"_a)
-      .def("count_outage", &Workers::count_outage, "worker"_a, "ns"_a);
+      .def("begin_outage", &Workers::begin_outage, "worker"_a, "since"_a);
 }
 
 void bind_events(nb::module_& m) {

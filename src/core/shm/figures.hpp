@@ -124,7 +124,11 @@ struct WorkerFigures {
   std::atomic<std::uint64_t> info_bytes;  // The size of the largest pickled value in infos.
   // The key of this value in UTF-8, padded with zeros; a reader may see parts of two keys.
   std::atomic<std::uint64_t> info_key[8];
-  std::uint64_t unused[2];
+  // The time since which no process serves its envs, because its successor is being started; 0 otherwise. The pool
+  // writes it.
+  std::atomic<std::uint64_t> absent_since_ns;
+  // The same after a fault, from the beginning of what failed. `outage_ns` does not have this time yet.
+  std::atomic<std::uint64_t> outage_since_ns;
 
   void name_info(std::string_view key, std::uint64_t bytes) {
     char text[sizeof info_key] = {};
@@ -148,6 +152,8 @@ inline constexpr Field kFieldsOfWorker[] = {
     {"info_ns", "u8", 1, offsetof(WorkerFigures, info_ns)},
     {"info_bytes", "u8", 1, offsetof(WorkerFigures, info_bytes)},
     {"info_key", "S64", 1, offsetof(WorkerFigures, info_key)},
+    {"absent_since_ns", "u8", 1, offsetof(WorkerFigures, absent_since_ns)},
+    {"outage_since_ns", "u8", 1, offsetof(WorkerFigures, outage_since_ns)},
 };
 
 // The figures of the pool's caller, which the pool writes; see `CallerMeter`.

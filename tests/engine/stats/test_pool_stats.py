@@ -243,10 +243,17 @@ def test_a_restarting_worker_reports_the_memory_of_its_successor(tmp_path: Any) 
         while len(builds.lines()) < 2:
             pool.recv(timeout=0.01)
         gate.await_arrival()
-        both = pool.stats().workers
+        amid = pool.stats()
+        both, late = amid.workers, (pool.stats() - amid).workers[0]
         gate.open()
         pool.recv()
-        assert pool.stats().workers[0].lost > 0
+        late_to_end, at_end = (pool.stats() - amid), pool.stats()
+    assert (both[0].doing, both[1].doing) == ("rebuild", None)
+    assert 0 < both[0].doing_since <= both[0].lost
+    assert 0 < late.lost <= late.seconds  # an outage that began earlier counts from the beginning of the window
+    assert (late_to_end.faults, late_to_end.restarts) == (0, 0)
+    assert 0 < late_to_end.workers[0].lost <= late_to_end.seconds
+    assert at_end.workers[0].doing is None
     assert both[0].pid not in (victim, None)
     assert all(worker.memory is not None and worker.memory > 1 << 20 for worker in both)
 

@@ -84,7 +84,7 @@ void Hub::reopen(std::uint32_t worker) {
 }
 
 nb::object Hub::give_up(std::uint32_t worker) {
-  workers_[worker].become(PortState::kDead);
+  workers_.end(worker);
   return dead_worker(worker);
 }
 

@@ -74,22 +74,36 @@ void Workers::watch_process(std::uint32_t worker, int pidfd, int socket) {
 }
 
 void Workers::end(std::uint32_t worker) {
+  end_absence(worker);  // of a worker whose successors could not be started
   watch_process(worker, -1, -1);
   ports_[worker].become(PortState::kDead);
   finish_turn(worker);
 }
 
 void Workers::reopen(std::uint32_t worker) {
+  figures_[worker].absent_since_ns.store(now_ns(), std::memory_order_relaxed);
   ports_[worker].reopen(arena_, plan_, worker);
   mail_.hold(worker);
 }
 
 void Workers::arrive(std::uint32_t worker, int pidfd, int socket) {
+  end_absence(worker);
   ports_[worker].become(PortState::kServing);
   watch_process(worker, pidfd, socket);
   TimeOfCall now;
   publish(worker, now);
   mail_.write_on();  // Sends the held messages, after their commands were published.
+}
+
+void Workers::begin_outage(std::uint32_t worker, std::uint64_t since) {
+  figures_[worker].outage_since_ns.store(since, std::memory_order_relaxed);
+}
+
+void Workers::end_absence(std::uint32_t worker) {
+  WorkerFigures& figures = figures_[worker];
+  figures.absent_since_ns.store(0, std::memory_order_relaxed);
+  const std::uint64_t since = figures.outage_since_ns.exchange(0, std::memory_order_relaxed);
+  if (since != 0) add(figures.outage_ns, now_ns() - since);
 }
 
 // Returns the op for which the worker has missed the deadline. The op may be a reset in advance, although the pool does

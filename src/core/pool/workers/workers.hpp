@@ -116,13 +116,14 @@ class Workers {
   nb::tuple doing(std::uint32_t worker) const;
   // Returns the start time of the worker's task (CLOCK_MONOTONIC, ns); 0 if it has no task.
   std::uint64_t busy_since(std::uint32_t worker) const;
-  // These functions count a restart, a renewal due to the memory limit, and time without a serving worker, for
-  // statistics (figures.hpp).
+  // These functions count a restart, a renewal due to the memory limit, and the time from a fault until a successor
+  // serves or the worker is lost, for statistics (figures.hpp). An outage has begun at `since` (CLOCK_MONOTONIC, ns).
   void count_restart(std::uint32_t worker) { add(figures_[worker].restarts, 1); }
   void count_memory_renewal(std::uint32_t worker) { add(figures_[worker].memory_renewals, 1); }
-  void count_outage(std::uint32_t worker, std::uint64_t ns) { add(figures_[worker].outage_ns, ns); }
+  void begin_outage(std::uint32_t worker, std::uint64_t since);
 
  private:
+  void end_absence(std::uint32_t worker);
   // Ends the turn of a worker that has nothing left to do. The worker that has waited longest gets the next turn.
   void finish_turn(std::uint32_t worker);
 

@@ -15,6 +15,8 @@ from remuda._engine.stats.reading import STRUCTS
 
 _OF_THE_POOL = {"Env": ("faults",), "Worker": ("restarts", "memory_renewals", "outage_ns")}
 """Figures that the pool counts, too. Its own counts are added to those of the shard."""
+_TIMES = ("absent_since_ns", "outage_since_ns")
+"""Figures of workers that are times of another machine's clock. They are 0 here."""
 
 
 class FigureMirror:
@@ -34,7 +36,10 @@ class FigureMirror:
         for link, (envs, workers, meters) in figures:
             first = link.workers[0].index
             self._write("Env", link.share.first, np.frombuffer(envs, STRUCTS["Env"]))
-            self._write("Worker", first, np.frombuffer(workers, STRUCTS["Worker"]))
+            figures_of_workers = np.frombuffer(workers, STRUCTS["Worker"]).copy()
+            for name in _TIMES:
+                figures_of_workers[name] = 0
+            self._write("Worker", first, figures_of_workers)
             for index, meter in enumerate(np.frombuffer(meters, STRUCTS["Meter"])):
                 place = self._view("Meter", self._running.layout.plan.meter(first + index), 1)
                 for name in ("steps", "busy_ns", "cpu_ns"):  # not task times: these have another machine's clock

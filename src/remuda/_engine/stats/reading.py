@@ -76,15 +76,21 @@ class Figures:
         return tuple(float(one["reward"]) for one in kept), tuple(int(one["steps"]) for one in kept)
 
     def doing(self, worker: int) -> tuple[str | None, int | None, float]:
-        """Returns (operation, env, start) of a worker. Env None: the whole worker. (None, None, 0.0): the worker waits.
+        """Returns (operation, env, seconds since its start) of a worker; (None, None, 0.0) if the worker waits.
 
-        The start is in seconds of CLOCK_MONOTONIC.
+        Env None: the whole worker.
         """
+        if absent := self.since(self.workers[worker]["absent_since_ns"]):
+            return "rebuild", None, absent
         task, env = int(self.meters[worker]["task"]), int(self.meters[worker]["env"])
         op = (task & _OP_BITS) - 1
         if not 0 <= op < len(_DOING):
             return None, None, 0.0
-        return _DOING[op], None if env == _core.WHOLE_WORKER else env, (task & ~_OP_BITS) / 1e9
+        return _DOING[op], None if env == _core.WHOLE_WORKER else env, self.since(task & ~_OP_BITS)
+
+    def since(self, start_ns: int) -> float:
+        """Returns the seconds since a time of CLOCK_MONOTONIC; 0.0 for the time 0, which stands for none."""
+        return max(0.0, self.when - int(start_ns) / 1e9) if start_ns else 0.0
 
 
 @dataclass(frozen=True)
@@ -174,13 +180,13 @@ def _worker(figures: Figures, index: int, **known: Any) -> WorkerStats:
         idle=_durations(row["idle"]),
         restarts=int(row["restarts"]),
         memory_renewals=int(row["memory_renewals"]),
-        lost=(int(row["outage_ns"]) + int(row["rebuild_ns"])) / 1e9,
+        lost=(int(row["outage_ns"]) + int(row["rebuild_ns"])) / 1e9 + figures.since(row["outage_since_ns"]),
         pickling=int(row["info_ns"]) / 1e9,
         info_key=row["info_key"].decode(errors="replace") or None,
         info_bytes=int(row["info_bytes"]),
         doing=doing,
         doing_env=doing_env,
-        doing_since=max(0.0, figures.when - since) if doing else 0.0,
+        doing_since=since,
     )
 
 

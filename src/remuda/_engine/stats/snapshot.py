@@ -135,11 +135,12 @@ class WorkerStats(Record):
             what `max_worker_memory` limits. While it is restarted, that of its successor; 0 if there is no process at
             this moment; None if workers have no processes of their own.
         lost: Seconds in which it served nothing because of faults: from the beginning of what an env failed in until
-            the successor of its process serves, or until the env is built again.
+            the successor of its process serves, or until the env is built again. An outage that lasts counts up to now.
         pickling: Seconds of `busy` and after it in which it pickled and sent what infos have beside columns.
         info_key: The key of infos whose pickled value is the largest; None if nothing was pickled.
         info_bytes: Bytes of that value.
-        doing: What it does now: "step", "reset", "call", ...; None while it waits.
+        doing: What it does now: "step", "reset", "call", ..., or "rebuild" while its successor is started and builds
+            its envs; None while it waits.
         doing_env: The env of that command; None: no env, or all.
         doing_since: The seconds since it began with that.
     """

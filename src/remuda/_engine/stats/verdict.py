@@ -135,14 +135,17 @@ def _faults(stats: Snapshot, batch: BatchTime) -> Verdict:
     """Judges the time that is lost because envs hang, die or raise, and are rebuilt."""
     failing = max(stats.envs, key=lambda env: env.faults)
     away = max(stats.workers, key=lambda worker: worker.lost)
+    if stats.faults or stats.restarts:
+        what = f"{stats.faults} faults and {stats.restarts} restarts of workers take"
+        often = f"env {failing.env_id} fails most often ({failing.faults} times)"
+    else:
+        what, often = "earlier faults take", f"worker {away.index} is away longest"
     rest = stats.setup.num_envs - len(away.env_ids)
     meanwhile = f", and go on with the others meanwhile: recv(min_envs={rest})" if rest > 0 else ""
     return Verdict(
         "faults",
-        f"faults: {stats.faults} faults and {stats.restarts} restarts of workers take {span(batch.lost)} of "
-        f"{span(batch.whole)} a batch, from what an env failed in until it is built again; env {failing.env_id} fails "
-        f"most often ({failing.faults} times); find out why (`crash_dir=` keeps what is needed to see it again)"
-        f"{meanwhile}",
+        f"faults: {what} {span(batch.lost)} of {span(batch.whole)} a batch, from what an env failed in until it is "
+        f"built again; {often}; find out why (`crash_dir=` keeps what is needed to see it again){meanwhile}",
         batch.lost / batch.whole,
     )
 

@@ -71,7 +71,6 @@ class WorkerFaults:
             self.successors = Successors(running.backend.processes, start_timeout, running.workers.supervision.wake)
             running.threads.append(self.successors)
         self._started = [0] * len(running.backend.workers)  # the number of successors of each worker so far
-        self._out_since: dict[int, int] = {}  # the time of each worker's failure, in ns of CLOCK_MONOTONIC
         build_timeout = start_timeout if self._layout.renews_workers else None  # only processes can be killed if late
         closes = policy.renew_every is not None or self._layout.max_memory > 0 or self._layout.vector_size is not None
         limits = policy.reset_timeout, policy.step_timeout, policy.call_timeout, build_timeout, closes and _CLOSING
@@ -154,7 +153,7 @@ class WorkerFaults:
         if at is None:
             self._states.enter(worker, WorkerState.LOST)
             return self._drop(orphaned)
-        self._out_since.setdefault(worker, began)
+        self._running.workers.begin_outage(worker, began)
         self._replace(worker, at)
         for env_faults in self._layout.by_env(faults):
             slots = [slot for fault in env_faults if (slot := self._running.slots.slot_of(fault.env_id)) is not None]
@@ -282,8 +281,6 @@ class WorkerFaults:
             return error
         self._states.enter(worker, WorkerState.RUNNING)
         self._running.workers.arrive(worker, pidfd, socket)
-        if (since := self._out_since.pop(worker, None)) is not None:
-            self._running.workers.count_outage(worker, time.monotonic_ns() - since)
         return None
 
     def _start_failed(self, worker: int, error: RemudaError) -> None:
