@@ -34,6 +34,7 @@ def test_workers_figures_and_traces_are_those_of_all_shards(tmp_path: Path) -> N
         assert '"step"' in (tmp_path / "trace.json").read_text()
         assert [(worker.shard, worker.env_ids) for worker in pool.workers] == [(0, (0, 1, 2)), (1, (3, 4))]
         assert len(set(pool.call("pid"))) == 2
+        assert {(worker.pid, worker.memory) for worker in pool.stats().workers} == {(None, None)}
         assert pool.stats().steps == 10 and "5 envs in 2 process workers" in str(pool.stats())
         with pytest.raises(ValueError, match="limit"):
             pool.workers[0].output(-1)

@@ -82,6 +82,16 @@ CASES: dict[str, tuple[PoolStats, str, str]] = {
         "env step",
         "see what a step spends its time on",
     ),
+    "resets, restarts and as many workers as envs on other machines": (
+        snapshot(steps=CARTPOLES, resets=[RESETS] * len(CARTPOLES), workers=8, waited=40 * MS, is_remote=True),
+        "transport",
+        "pool.rollouts(policy)",
+    ),
+    "slow envs on other machines": (
+        snapshot(steps=[each(23 * MS)] * 64, workers=64, cpu=0.02, waited=24 * MS, is_remote=True),
+        "env step",
+        "in 64 workers of other machines",
+    ),
     "too little to say anything": (snapshot(steps=CARTPOLES, workers=2, waited=1.0, batches=3), "unknown", ""),
 }
 

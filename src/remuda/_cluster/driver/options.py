@@ -52,6 +52,7 @@ class ClusterOptions:
             log_advice=False,
             choice=None,
             keeps_last=True,  # `resize` and successors of dead shards need the last rows
+            is_remote=True,
             needs_processes=True,
         )
         if where.shards > len(env_fns):

@@ -104,6 +104,7 @@ class Engine:
             is_chosen=settings.choice is not None or self.rendering.any_renders,
             parts=self.parts,
             keeps_apart=settings.keeps_apart,
+            is_remote=settings.is_remote,
         )
 
     def check_open(self) -> None:

@@ -28,6 +28,7 @@ class Settings(OptionValues):
     may_step_itself: bool = False  # whether the trial may choose that the caller steps the envs.
     choice: WorkerChoice | None = None  # the choice of num_workers="auto"; None before it is made
     keeps_apart: bool = False  # whether the options need a worker for each env, so that no env suffers from another.
+    is_remote: bool = False  # whether other machines step the envs.
     needs_processes: bool = False  # whether an option, such as a deadline, needs worker processes.
     keeps_last: bool = False  # whether the last result of each env is always kept.
     dealt: tuple[int, ...] | None = None  # the number of envs of each worker; None: equal shares.

@@ -123,7 +123,7 @@ def read_stats(
     began = int(figures.caller["began_ns"]) / 1e9
     seconds = figures.when - began if began else 0.0
     hosted = hosted_ids(setup.envs_of_worker)
-    no_memory = 0 if setup.backend == "process" else None
+    no_memory = 0 if setup.backend == "process" and not setup.is_remote else None
     return PoolStats(
         seconds=seconds,
         envs=tuple(_env(figures, env, worker, setup) for worker, ids in enumerate(hosted) for env in ids),

@@ -29,6 +29,7 @@ class PoolSetup:
         is_chosen: Whether "auto" has chosen the number of workers, or envs that render leave no choice.
         parts: The number of parts of the pool.
         keeps_apart: Whether the options require separate workers for envs: then fewer workers are never suggested.
+        is_remote: Whether other machines step the envs: `backend=remuda.Ray(...)`.
     """
 
     envs_of_worker: tuple[int, ...]
@@ -39,6 +40,7 @@ class PoolSetup:
     is_chosen: bool = False
     parts: int = 1
     keeps_apart: bool = False
+    is_remote: bool = False
 
     @property
     def num_envs(self) -> int:
@@ -122,7 +124,7 @@ class WorkerStats(Record):
     Attributes:
         index: Its place in `pool.workers`.
         env_ids: The envs that it hosts.
-        pid: Its process id; None if it has no process of its own.
+        pid: Its process id; None if it has no process of its own on this machine.
         seconds: Wall time of these figures.
         steps: Rows that it has filled: steps of envs, and resets.
         busy: Seconds of that inside envs.
@@ -133,7 +135,7 @@ class WorkerStats(Record):
         memory_renewals: The number of times that it grew past `max_worker_memory`, and had to be replaced.
         memory: Bytes of memory that its process and all that it has started take for themselves, swapped out or not:
             what `max_worker_memory` limits. While it is restarted, that of its successor; 0 if there is no process at
-            this moment; None if workers have no processes of their own.
+            this moment; None if workers have no processes of their own on this machine.
         lost: Seconds in which it served nothing because of faults: from the beginning of what an env failed in until
             the successor of its process serves, or until the env is built again. An outage that lasts counts up to now.
         pickling: Seconds of `busy` and after it in which it pickled and sent what infos have beside columns.

@@ -26,7 +26,7 @@ _MORE_THAN_A_CORE = 1.2  # the cores that one busy thread and its helpers use at
 _OVERLAPPED = 0.8  # the share of the estimated saving by `Pool.split` that remains in practice
 
 Cause: TypeAlias = Literal[
-    "unknown", "policy", "env step", "slow env", "slow resets", "infos", "faults", "worker count"
+    "unknown", "policy", "env step", "slow env", "slow resets", "infos", "faults", "worker count", "transport"
 ]
 
 
@@ -37,7 +37,7 @@ class Verdict:
     Attributes:
         cause: One of "policy" (your program's own code), "env step", "slow env" (one or a few are slower than the
             others), "slow resets", "infos" (pickling them), "faults", "worker count" (another number of workers would
-            be faster) and "unknown" (too few batches yet).
+            be faster), "transport" (messages to other machines) and "unknown" (too few batches yet).
         text: The cause, its figures and the suggestion in a sentence, which names the option of the pool to change.
         saves: The share of the time that the change is expected to save, from 0 to 1: a rough estimate.
     """
@@ -86,7 +86,7 @@ def judge(stats: Snapshot) -> Verdict:
         return beside
     if batch.own >= _MOST * batch.whole:
         return _spinning_threads(stats, batch) or _policy(stats, batch)
-    waiting = [look(stats, batch) for look in (_slow_resets, _slow_env, _worker_count, _lockstep)]
+    waiting = [look(stats, batch) for look in (_slow_resets, _slow_env, _worker_count, _transport, _lockstep)]
     worst = max([beside, *filter(None, waiting)], key=lambda finding: finding.saves)
     return worst if worst.saves >= _WORTH_NAMING else _env_step(stats, batch)
 
@@ -117,7 +117,8 @@ def _spinning_threads(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     """Finds a policy with threads that spin on the workers' cores while the threads wait, as OpenMP's threads do."""
     caller, threads = stats.caller, stats.caller.torch_threads or 1
     elsewhere = caller.waiting + caller.gathering + caller.unpickling
-    if threads == 1 or stats.setup.backend == "serial" or caller.cpu < elsewhere + _MORE_THAN_A_CORE * caller.own:
+    has_workers = stats.setup.backend != "serial" and not stats.setup.is_remote
+    if threads == 1 or not has_workers or caller.cpu < elsewhere + _MORE_THAN_A_CORE * caller.own:
         return None
     return Verdict(
         "policy",
@@ -135,6 +136,7 @@ def _faults(stats: Snapshot, batch: BatchTime) -> Verdict:
     """Judges the time that is lost because envs hang, die or raise, and are rebuilt."""
     failing = max(stats.envs, key=lambda env: env.faults)
     away = max(stats.workers, key=lambda worker: worker.lost)
+    keeps = "" if stats.setup.is_remote else " (`crash_dir=` keeps what is needed to see it again)"
     if stats.faults or stats.restarts:
         what = f"{stats.faults} faults and {stats.restarts} restarts of workers take"
         often = f"env {failing.env_id} fails most often ({failing.faults} times)"
@@ -145,7 +147,7 @@ def _faults(stats: Snapshot, batch: BatchTime) -> Verdict:
     return Verdict(
         "faults",
         f"faults: {what} {span(batch.lost)} of {span(batch.whole)} a batch, from what an env failed in until it is "
-        f"built again; {often}; find out why (`crash_dir=` keeps what is needed to see it again){meanwhile}",
+        f"built again; {often}; find out why{keeps}{meanwhile}",
         batch.lost / batch.whole,
     )
 
@@ -170,7 +172,7 @@ def _slow_resets(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     """Finds batches that had to wait for an env's reset."""
     setup, reset = stats.setup, stats.reset.mean
     ended = min(stats.reset.count, stats.episodes) / batch.count  # without first resets, which end no episode
-    if setup.spares or AUTORESET_MODES[setup.autoreset].in_background or not ended:
+    if setup.spares or setup.is_remote or AUTORESET_MODES[setup.autoreset].in_background or not ended:
         return None
     costs = min(1.0, ended) * max(0.0, reset - stats.step.mean)
     if setup.vector_size is None:
@@ -219,7 +221,7 @@ def _slow_env(stats: Snapshot, batch: BatchTime) -> Verdict | None:
 def _worker_count(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     """Finds a better number of workers, by the estimates with which num_workers="auto" chooses."""
     setup, cores = stats.setup, stats.cores
-    if setup.is_chosen or setup.spares:  # the number of workers is fixed, or "auto" chose it
+    if setup.is_chosen or setup.spares or setup.is_remote:  # "auto" chose it, it is fixed, or the cores are unknown
         return None
     num_envs, now, seen = setup.num_envs // setup.width, setup.num_workers, _step_cost(stats)
     cost = _alone(seen, now, cores)
@@ -241,16 +243,30 @@ def _worker_count(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     )
 
 
+def _transport(stats: Snapshot, batch: BatchTime) -> Verdict | None:
+    """Judges the time of messages to the machines that step the envs, and of the answers."""
+    if not stats.setup.is_remote:
+        return None
+    return Verdict(
+        "transport",
+        f"transport: you wait {batch.part(batch.waited)} for shards, whose slowest worker steps for "
+        f"{span(batch.stepping)} of that; let shards call the policy themselves: with pool.rollouts(policy), one message "
+        "has the rows of many steps",
+        batch.saved(batch.waited - batch.stepping - stats.reset.total / stats.setup.num_workers / batch.count),
+    )
+
+
 # -- envs that are as fast as they should be -------------------------------------------------------------------
 
 
 def _env_step(stats: Snapshot, batch: BatchTime, advice: str = "see what a step spends its time on") -> Verdict:
     cost = _step_cost(stats)
+    where = " of other machines" if stats.setup.is_remote else f" on {counted(stats.cores, 'core')}"
     return Verdict(
         "env step",
         f"env step: you wait {batch.part(batch.waited)} for {stats.setup.num_envs} envs, a step of which takes "
         f"{span(cost.cpu)} of CPU and {span(cost.wall - cost.cpu)} of waiting, in "
-        f"{counted(stats.setup.num_workers, 'worker')} on {counted(stats.cores, 'core')}; {advice}",
+        f"{counted(stats.setup.num_workers, 'worker')}{where}; {advice}",
     )
 
 
