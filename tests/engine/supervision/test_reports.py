@@ -231,3 +231,15 @@ def test_a_format_may_name_worker_and_env_in_every_record(tmp_path: Path, caplog
     (record,) = caplog.records
     line = logging.Formatter("[%(worker)s %(env)s] %(message)s").format(record)
     assert line.startswith("[None None] ") and "max_files=1" in line
+
+
+def test_the_log_record_of_a_fault_precedes_its_row_even_if_recv_does_not_wait(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with Pool(hooked(2, [1], step=die), num_workers=2, faults="restart") as pool:
+        pool.reset()
+        pool.send([0, 0])
+        rows = 0
+        while rows < 2:
+            rows += len(pool.recv(timeout=0))
+        assert len([record for record in caplog.records if record.name == "remuda"]) == 1

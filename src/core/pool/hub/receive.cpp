@@ -37,7 +37,10 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
     workers_.mail().write_on();
     drain();
     const bool is_done = part != nullptr && part->done() >= wanted;
-    const bool is_over = is_done || (part == nullptr ? decisions_ != decisions : slots_.guards()->is_urgent());
+    const bool is_late = timeout_ns >= 0 && now >= deadline;
+    // A late wait with results, which the caller then takes, is over like any other.
+    const bool is_over = is_done || (part == nullptr ? decisions_ != decisions
+                                                     : slots_.guards()->is_urgent() || (is_late && part->done() > 0));
     if (is_over && callbacks_.pump.is_valid() && workers_.take_published()) {  // commands of the supervisor
       callbacks_.pump();
       continue;
@@ -50,9 +53,9 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
     if (lock_.is_closing()) return false;
     // A log handler or signal handler has taken results.
     if (part != nullptr && part->pending() < wanted) return false;
-    if (timeout_ns >= 0 && now >= deadline) return false;
+    if (is_late && (part == nullptr || !is_over)) return false;
     Nanoseconds limit = kLongestSleep;
-    if (timeout_ns >= 0) limit = std::min<Nanoseconds>(limit, deadline - now);
+    if (timeout_ns >= 0 && !is_late) limit = std::min<Nanoseconds>(limit, deadline - now);
     // A result may bring the answer to a message, free a turn for a waiting worker, or free a spare for a waiting slot.
     // If the caller waits for one of these, it wakes up for each result; otherwise only for enough results. It also
     // wakes up for each result if other threads wait: only one thread sleeps on the bell, and it wakes the others.

@@ -250,8 +250,8 @@ def _transport(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     return Verdict(
         "transport",
         f"transport: you wait {batch.part(batch.waited)} for shards, whose slowest worker steps for "
-        f"{span(batch.stepping)} of that; let shards call the policy themselves: with pool.rollouts(policy), one message "
-        "has the rows of many steps",
+        f"{span(batch.stepping)} of that; let shards call the policy themselves: with pool.rollouts(policy), one "
+        "message has the rows of many steps",
         batch.saved(batch.waited - batch.stepping - stats.reset.total / stats.setup.num_workers / batch.count),
     )
 
