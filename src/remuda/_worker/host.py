@@ -44,6 +44,7 @@ from remuda._worker.factories import BuildError, EnvFn, unpack
 from remuda._worker.forked_children import OneProcess, end_child
 from remuda._worker.memory import has_grown
 from remuda._worker.reset_defaults import ResetDefaults
+from remuda._worker.reward_shape import check_same_rewards
 from remuda._worker.row_pickling import RowPickling
 from remuda._worker.worker_info import HostSpec, worker_context
 from remuda.errors import EnvTimeoutError, InvalidEnvError
@@ -352,6 +353,7 @@ class EnvHost(RowPickling):
                 check_agreement("observation", layout.observation_space, "the pool", [report.observation_space], slot)
             check_agreement("action", layout.action_space, "the pool", [report.action_space], slot)
             check_same(layout.computed, "the pool", {slot: report.computed})
+            check_same_rewards(layout.reward_shape, "the pool", {slot: report.reward_shape})
             self._reports[first : first + self.width] = [report] * self.width
             return
         check_same_spaces(report, known, self.name_of_factory(slot))

@@ -27,6 +27,7 @@ from remuda._wire.computed import check_same
 from remuda._wire.pickling import Buffers
 from remuda._wire.requests import RememberedCalls
 from remuda._worker.env_report import Reports
+from remuda._worker.reward_shape import check_same_rewards
 from remuda.errors import CorruptReplyError, EnvError, Failure, RemudaError
 
 _CLOSING = 5.0  # the seconds that a worker has to close an env that is renewed
@@ -308,6 +309,7 @@ class WorkerFaults:
                 check_agreement("observation", self._layout.observation_space, name, [report.observation_space], env)
             check_agreement("action", self._layout.action_space, name, [report.action_space], env)
             check_same(self._layout.computed, name, {env: report.computed})
+            check_same_rewards(self._layout.reward_shape, name, {env: report.reward_shape})
 
     def stop_starts(self) -> None:
         """Ends the starts of successors, and the successors that have not joined the pool. Waits for their threads."""
