@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -73,16 +73,15 @@ class Evaluation:
     def __repr__(self) -> str:
         low, high = self.interval()
         again = f", {len(self.faults)} played again after a fault" if self.faults else ""
-        mean, low, high = (_text(number) for number in (self.mean, low, high))
         return (
-            f"<Evaluation of {len(self)} episodes: mean return {mean} (95 %: {low} to {high}), "
+            f"<Evaluation of {len(self)} episodes: mean return {_text(self.mean)} (95 %: {_text(low)} to {_text(high)}), "
             f"mean length {self.lengths.mean():.6g}{again}>"
         )
 
 
-def _plain(numbers: Any) -> Any:
-    """Returns a float for a single number, and arrays as they are."""
-    return float(numbers) if np.ndim(numbers) == 0 else numbers
+def _plain(numbers: Any) -> float:
+    """Returns a float for a single number. Arrays are returned as they are, though their type is not declared."""
+    return float(numbers) if np.ndim(numbers) == 0 else cast(float, numbers)
 
 
 def _text(numbers: Any) -> str:

@@ -27,6 +27,7 @@ from remuda._wire.requests import (
     TakeState,
     WorkerRequest,
 )
+from remuda._wire.rewards import check_same_rewards
 from remuda._worker.env_report import (
     BuiltEnvs,
     EnvReport,
@@ -44,7 +45,6 @@ from remuda._worker.factories import BuildError, EnvFn, unpack
 from remuda._worker.forked_children import OneProcess, end_child
 from remuda._worker.memory import has_grown
 from remuda._worker.reset_defaults import ResetDefaults
-from remuda._worker.reward_shape import check_same_rewards
 from remuda._worker.row_pickling import RowPickling
 from remuda._worker.worker_info import HostSpec, worker_context
 from remuda.errors import EnvTimeoutError, InvalidEnvError

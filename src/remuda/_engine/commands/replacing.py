@@ -23,8 +23,8 @@ from remuda._wire.computed import check_same
 from remuda._wire.failures import build_error
 from remuda._wire.pickling import Buffers, dump
 from remuda._wire.requests import TakeReplacement
+from remuda._wire.rewards import check_same_rewards
 from remuda._worker.env_report import EnvReport, renders
-from remuda._worker.reward_shape import check_same_rewards
 from remuda.errors import BrokenPoolError, EnvError, Failure, RemudaError, StateError
 
 

@@ -26,9 +26,9 @@ from remuda._system.memory import addressable_bytes, check_memory
 from remuda._wire.codec import check_agreement
 from remuda._wire.computed import check_same
 from remuda._wire.layout import Layout, Spinning
+from remuda._wire.rewards import check_same_rewards
 from remuda._worker.env_report import EnvReport, Reports
 from remuda._worker.reset_defaults import ResetDefaults
-from remuda._worker.reward_shape import check_same_rewards
 from remuda._worker.worker_info import HostSpec, WorkerInfo
 
 _MOST_ROLLOUT_ROWS = 1 << 31

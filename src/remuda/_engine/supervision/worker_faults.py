@@ -26,8 +26,8 @@ from remuda._wire.codec import check_agreement
 from remuda._wire.computed import check_same
 from remuda._wire.pickling import Buffers
 from remuda._wire.requests import RememberedCalls
+from remuda._wire.rewards import check_same_rewards
 from remuda._worker.env_report import Reports
-from remuda._worker.reward_shape import check_same_rewards
 from remuda.errors import CorruptReplyError, EnvError, Failure, RemudaError
 
 _CLOSING = 5.0  # the seconds that a worker has to close an env that is renewed
