@@ -72,11 +72,9 @@ class Evaluation:
 
     def __repr__(self) -> str:
         low, high = self.interval()
+        mean = f"mean return {_text(self.mean)} (95 %: {_text(low)} to {_text(high)})"
         again = f", {len(self.faults)} played again after a fault" if self.faults else ""
-        return (
-            f"<Evaluation of {len(self)} episodes: mean return {_text(self.mean)} (95 %: {_text(low)} to {_text(high)}), "
-            f"mean length {self.lengths.mean():.6g}{again}>"
-        )
+        return f"<Evaluation of {len(self)} episodes: {mean}, mean length {self.lengths.mean():.6g}{again}>"
 
 
 def _plain(numbers: Any) -> float:
