@@ -27,7 +27,7 @@ FRAMEWORKS = {
     "remuda.alf": "alf",
     "remuda.mlagents": "mlagents",
     **{name: name for name in ("stable_baselines3", "ding", "alf", "mlagents")},
-    **{name: name for name in ("ale_py", "envpool", "minigrid", "mlflow", "ray", "torch", "wandb")},
+    **{name: name for name in ("ale_py", "envpool", "minigrid", "mlflow", "mo_gymnasium", "ray", "torch", "wandb")},
     "torch.utils.tensorboard": "tensorboard",
 }
 # Pages that need an optional package as a whole.

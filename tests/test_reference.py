@@ -148,6 +148,7 @@ RAISES_NOTHING = (
     "remuda.ShardRollouts.close",
     "remuda.sb3.SubprocVecEnv.has_written",
     "remuda.sb3.SubprocVecEnv.seed",
+    "remuda.gymnasium.uninstall",
     "remuda.worker_info",
 )
 

@@ -9,12 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import accidents
 import gymnasium
 import numpy as np
 import pytest
+from accidents import once
 from cluster.conftest import TwoNodes
 from cluster_envs import Scripted, actions
 from pool_envs import gated, make_gates
+from vector_reward_envs import TwoGoals
 
 import remuda
 from remuda import ClosedError, InvalidEnvError, Pool, SpaceMismatchError, _core
@@ -159,3 +162,22 @@ def test_envs_that_differ_are_named_by_their_ids_in_the_pool() -> None:
     with pytest.raises(SpaceMismatchError, match="of env 2's, .* got env 3: ") as raised:
         Pool([partial(Wide, size) for size in (2, 2, 2, 3)], backend=SERIAL)
     assert [space.shape for space in raised.value.spaces] == [(2,), (3,)]
+
+
+@pytest.mark.usefixtures("kept_actors")
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+def test_rewards_may_be_vectors(autoreset: Any) -> None:
+    with Pool([TwoGoals] * 4, backend=SERIAL, autoreset=autoreset) as pool:
+        pool.reset()
+        assert pool.step([1, 2, 3, 4]).rewards.tolist() == [[1, -1], [1, -2], [1, -3], [1, -4]]
+        pool.reset()
+        with pool.rollouts(lambda obs: np.full(len(obs), 2), steps=3) as rollouts:
+            assert next(rollouts).rewards[:, 0].tolist() == [[1, -2], [2, -2], [3, -2]]
+
+
+@pytest.mark.usefixtures("kept_actors")
+def test_the_row_of_a_lost_shard_has_a_vector_of_zeros(tmp_path: Path) -> None:
+    kill = partial(TwoGoals, once(tmp_path / "killed", accidents.kill_myself))
+    with Pool([kill, TwoGoals, TwoGoals, TwoGoals], backend=SERIAL, faults="restart") as pool:
+        pool.reset()
+        assert pool.step([1, 2, 3, 4]).rewards.tolist() == [[0, 0], [0, 0], [1, -3], [1, -4]]

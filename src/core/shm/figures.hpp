@@ -79,7 +79,7 @@ struct EnvFigures {
   // The number of recent episodes that are kept. A reader may see the oldest one while it is overwritten.
   static constexpr std::uint32_t kEpisodes = 16;
   struct Episode {
-    std::atomic<double> reward;  // the sum of rewards
+    std::atomic<double> reward;  // the sum of rewards, and of the numbers in each if they are vectors
     std::atomic<std::uint64_t> steps;
   };
 

@@ -73,7 +73,7 @@ static_assert(sizeof(LogBeginning) == 16384);
 
 // The numbers of the fixed columns, and the types of their values. The columns of the observations' leaves follow, then
 // the computed columns, then the columns of the terminal observations' leaves.
-inline constexpr std::size_t kReward = 0;      // float64.
+inline constexpr std::size_t kReward = 0;      // float64: one number, or the vector that the env has declared.
 inline constexpr std::size_t kTerminated = 1;  // bool.
 inline constexpr std::size_t kTruncated = 2;   // bool.
 inline constexpr std::size_t kInfoMask = 3;    // uint64: a mask of the info columns that the row has filled.

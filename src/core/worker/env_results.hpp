@@ -4,10 +4,12 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
+#include <cstring>
 #include <new>
 #include <optional>
 #include <string>
 
+#include "python/arrays.hpp"
 #include "python/numpy_api.hpp"
 
 namespace remuda {
@@ -25,14 +27,34 @@ namespace nb = nanobind;
   throw nb::type_error(("expected " + expected + ", got " + text).c_str());
 }
 
+// Returns the number in an array of shape (1,), which many envs return as their reward; null for any other object.
+inline nb::object only_number(nb::handle value) {
+  if (!PyArray_Check(value.ptr()) || PyArray_NDIM(as_array(value)) != 1 || PyArray_SIZE(as_array(value)) != 1)
+    return {};
+  return nb::steal(PyArray_GETITEM(as_array(value), PyArray_BYTES(as_array(value))));
+}
+
 inline double number(nb::handle reward) {
   if (PyFloat_Check(reward.ptr())) return PyFloat_AS_DOUBLE(reward.ptr());
-  double value = PyFloat_AsDouble(reward.ptr());
+  const nb::object only = only_number(reward);
+  double value = PyFloat_AsDouble(only.is_valid() ? only.ptr() : reward.ptr());
   if (value == -1.0 && PyErr_Occurred()) {
     PyErr_Clear();
-    reject("a number as the reward", reward);
+    const bool is_vector = PyArray_Check(reward.ptr()) && PyArray_NDIM(as_array(reward)) == 1;
+    reject(is_vector ? "a number as the reward, or a `reward_space` of the env for vectors" : "a number as the reward",
+           reward);
   }
   return value;
+}
+
+// Copies a reward that is a vector of `width` numbers. `target` has place for them.
+inline void copy_numbers(nb::handle reward, double* target, std::size_t width) {
+  const auto array = nb::steal(PyArray_FROM_OTF(reward.ptr(), NPY_DOUBLE, NPY_ARRAY_IN_ARRAY));
+  if (!array.is_valid()) PyErr_Clear();
+  if (!array.is_valid() || PyArray_NDIM(as_array(array)) != 1 ||
+      PyArray_SIZE(as_array(array)) != static_cast<npy_intp>(width))
+    reject("a reward of shape (" + std::to_string(width) + ",), like the env's `reward_space`", reward);
+  std::memcpy(target, PyArray_DATA(as_array(array)), width * sizeof(double));
 }
 
 inline bool truth(nb::handle flag, const char* name) {

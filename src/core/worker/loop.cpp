@@ -221,7 +221,7 @@ void WorkerLoop::step(HostedEnv& env, const Command& command, Result& result) {
 
 void WorkerLoop::finish_step(HostedEnv& env, nb::object outcome, Result& result) {
   const nb::tuple tuple = results_of(outcome, 5, "step() to return (observation, reward, terminated, truncated, info)");
-  double reward = number(item(tuple, 1));
+  rows_.write_reward(item(tuple, 1), result.row);
   bool terminated = truth(item(tuple, 2), "terminated");
   bool truncated = truth(item(tuple, 3), "truncated");
   nb::object obs = nb::borrow(item(tuple, 0));
@@ -232,7 +232,7 @@ void WorkerLoop::finish_step(HostedEnv& env, nb::object outcome, Result& result)
   env.terminated = terminated;
   env.truncated = truncated;
   if (done || env.needs_reset) set_needs_reset(env, done);
-  count_reward(env, reward, done);
+  count_reward(env, rows_.reward(result.row), done);
   End end;
   if (done) result.flags |= successor_due(env);
   env.is_due = done && !(result.flags & kRenewalDue);  // If renewal is due, the worker's successor resets.
@@ -242,7 +242,7 @@ void WorkerLoop::finish_step(HostedEnv& env, nb::object outcome, Result& result)
     if (spec_.resets_ahead) result.flags |= kHasSpares;
     // A spare or a successor makes the reset, so this result is incomplete.
     if (result.flags & (kRenewalDue | kHasSpares)) {
-      rows_.write_flags(result.row, reward, terminated, truncated);
+      rows_.write_flags(result.row, terminated, truncated);
       rows_.note_end(end, result.row);
       return post(result, end.frozen.is_valid() ? nb::object(nb::make_tuple(end.frozen)) : nb::object());
     }
@@ -254,7 +254,7 @@ void WorkerLoop::finish_step(HostedEnv& env, nb::object outcome, Result& result)
   Objects objects;
   rows_.write_obs(obs, result.row, objects);
   env.last_obs = obs;
-  rows_.write_flags(result.row, reward, terminated, truncated);
+  rows_.write_flags(result.row, terminated, truncated);
   finish_row(env, objects, info, end, result);
 }
 
@@ -276,7 +276,8 @@ void WorkerLoop::observe(HostedEnv& env, Result& result) {
   Objects objects;
   rows_.write_obs(env.last_obs, result.row, objects);
   rows_.repeat_computed(env.last_computed, result.row);
-  rows_.write_flags(result.row, 0.0, false, false);
+  rows_.clear_reward(result.row);
+  rows_.write_flags(result.row, false, false);
   post(result, rows_.write_info(objects, nb::dict(), {}, result.row, result.flags));
 }
 

@@ -25,7 +25,8 @@ void WorkerLoop::reset(HostedEnv& env, const Command& command, Result& result) {
   if (const auto due = successor_due(env)) return post_undone(due, result);
   if (arguments.is_valid() && !PyDict_Check(arguments.ptr())) return restore(env, arguments, result);
   nb::tuple outcome = outcome_of_reset(env, std::move(arguments), result);
-  rows_.write_flags(result.row, 0.0, false, false);
+  rows_.clear_reward(result.row);
+  rows_.write_flags(result.row, false, false);
   finish_reset(env, outcome, {}, result);
 }
 

@@ -32,6 +32,7 @@ ResultRows::ResultRows(const Arena& arena, const Plan& plan, const nb::object& h
       functions_(std::move(functions)),
       computed_(std::move(computed)),
       reward_(arena.at<double>(plan.columns[kReward])),
+      reward_width_(plan.column_bytes[kReward] / sizeof(double)),
       terminated_(arena.at<bool>(plan.columns[kTerminated])),
       truncated_(arena.at<bool>(plan.columns[kTruncated])),
       info_mask_(arena.at<std::uint64_t>(plan.columns[kInfoMask])) {}
@@ -77,6 +78,13 @@ nb::object ResultRows::write_info(const Objects& objects, nb::handle info, const
   if (objects.empty() && !rest.is_valid() && !end.frozen.is_valid() && !wanted.is_valid()) return nb::object();
   if (wanted.is_valid()) flags |= kHasNewKeys;
   return hooks_.attr("pack")(as_list(objects), none_or(rest), none_or(wanted), none_or(end.frozen));
+}
+
+void ResultRows::write_reward(nb::handle reward, std::uint32_t row) {
+  if (reward_width_ == 1)
+    *reward_at(row) = number(reward);
+  else
+    copy_numbers(reward, reward_at(row), reward_width_);
 }
 
 void ResultRows::write_computed(nb::handle env, std::uint32_t row, std::vector<std::byte>& kept,

@@ -4,8 +4,10 @@
 // data without a column as bytes-like objects, the parts, which travel beside the row.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "shm/columns.hpp"
@@ -50,12 +52,15 @@ class ResultRows {
 
   // -- reward and flags ----------------------------------------------------------------------------------------
 
-  void write_flags(std::uint32_t row, double reward, bool terminated, bool truncated) {
-    reward_[row] = reward;
+  // Writes the reward of a step. Raises if it is no number, or no vector of the length that the env has declared.
+  void write_reward(nb::handle reward, std::uint32_t row);
+  void clear_reward(std::uint32_t row) { std::fill_n(reward_at(row), reward_width_, 0.0); }
+  // Returns the reward in a row; the sum of its numbers if it is a vector.
+  double reward(std::uint32_t row) const { return std::accumulate(reward_at(row), reward_at(row + 1), 0.0); }
+  void write_flags(std::uint32_t row, bool terminated, bool truncated) {
     terminated_[row] = terminated;
     truncated_[row] = truncated;
   }
-  double reward(std::uint32_t row) const { return reward_[row]; }
   bool ends_episode(std::uint32_t row) const { return terminated_[row] || truncated_[row]; }
 
   // -- copies of rows ------------------------------------------------------------------------------------------
@@ -73,6 +78,7 @@ class ResultRows {
 
  private:
   nb::object compute(std::size_t index, nb::handle env, EnvCalls& calls) const;
+  double* reward_at(std::uint32_t row) const { return reward_ + row * reward_width_; }
   Fit write_leaves(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects);
 
   const nb::object& hooks_;
@@ -82,6 +88,7 @@ class ResultRows {
   std::vector<Column> computed_;
   InfoWriter infos_;
   double* reward_;
+  std::size_t reward_width_;  // The numbers of a reward: more than 1 if rewards are vectors.
   bool* terminated_;
   bool* truncated_;
   std::uint64_t* info_mask_;

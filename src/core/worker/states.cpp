@@ -56,7 +56,8 @@ bool WorkerLoop::take_place(HostedEnv& env, const nb::tuple& place, std::uint32_
     }
   }
   env.is_due = env.needs_reset && !env.ahead.is_valid();
-  rows_.write_flags(row, 0.0, env.terminated, env.truncated);
+  rows_.clear_reward(row);
+  rows_.write_flags(row, env.terminated, env.truncated);
   if (computed.is_none()) return false;
   const auto bytes = nb::cast<nb::bytes>(computed);
   const auto* first = static_cast<const std::byte*>(bytes.data());

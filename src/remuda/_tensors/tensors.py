@@ -82,7 +82,7 @@ class TensorRollout:
         return len(self.rewards)
 
     def __repr__(self) -> str:
-        steps, envs = self.rewards.shape
+        steps, envs = self.rewards.shape[:2]
         return f"<TensorRollout of {steps} steps of {envs} envs on {self.rewards.device}>"
 
 

@@ -124,7 +124,8 @@ class _Play:
         self._pool, self._actor, self._entropy, self._videos = pool, actor, entropy, videos
         self._bar, self._num_done = progress_bar, 0
         self._seeds = np.array([derive_seed(entropy, episode) for episode in range(episodes)], np.int64)
-        self._returns, self._lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
+        reward_shape = pool._engine.layout.reward_shape
+        self._returns, self._lengths = np.zeros((episodes, *reward_shape)), np.zeros(episodes, np.int64)
         self._terminated, self._infos = np.zeros(episodes, bool), [dict[str, Any]() for _ in range(episodes)]
         self._faults = list[Fault]()
         self._own_faults = [list[Fault]() for _ in range(episodes)]  # for each episode, the faults of its own env

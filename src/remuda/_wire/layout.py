@@ -18,9 +18,8 @@ from remuda._wire.info_columns import InfoColumn
 
 T = TypeVar("T")
 
-# The columns that every pool has, in the core's order. The last is the mask of info columns.
+# The columns that every pool has after that of rewards, in the core's order. The last is the mask of info columns.
 _FIXED = (
-    ColumnSpec("reward", np.dtype(np.float64), ()),
     ColumnSpec("terminated", np.dtype(np.bool_), ()),
     ColumnSpec("truncated", np.dtype(np.bool_), ()),
     ColumnSpec("info mask", np.dtype(np.uint64), ()),
@@ -85,6 +84,7 @@ class Layout:
         spares: The number of envs without a slot at first.
         vector_size: The number of envs in each vector env; None if factories build single envs. The envs of a vector
             env are neighbours and have the same worker.
+        reward_shape: The shape of a reward: () for a number, (k,) for a vector.
         any_observation: Whether the caller chose `observation_space`, so that envs may report other ones.
         resets_ahead: Whether a worker resets an env as soon as its episode is over, without a command.
         spinning: The times for which the pool and its workers may spin.
@@ -111,6 +111,7 @@ class Layout:
     computed: tuple[ColumnSpec, ...] = ()
     any_observation: bool = False
     max_memory: int = 0
+    reward_shape: tuple[int, ...] = ()
     observation: SpaceCodec = field(init=False, repr=False, compare=False)
     action: SpaceCodec = field(init=False, repr=False, compare=False)
     plan: _core.Plan = field(init=False, repr=False, compare=False)
@@ -189,7 +190,10 @@ class Layout:
         """The `ColumnSpec` of each column of a result."""
         leaves = self.observation.columns
         infos = ColumnSpec("infos", np.dtype(np.uint8), (self.info_bytes,))
-        return ResultColumns(_FIXED, [infos], leaves, self.computed, leaves if self.mode.in_same_step else [])
+        reward = ColumnSpec("reward", np.dtype(np.float64), self.reward_shape)
+        return ResultColumns(
+            [reward, *_FIXED], [infos], leaves, self.computed, leaves if self.mode.in_same_step else []
+        )
 
     def _column_bytes(self) -> list[int]:
         """Returns the number of bytes of one row in each column of a result."""

@@ -18,6 +18,7 @@ from remuda._wire.env_state import StateSupport
 from remuda._wire.failures import is_interrupt, text_of
 from remuda._worker.env_state import support_of
 from remuda._worker.forked_children import OneProcess
+from remuda._worker.reward_shape import reward_shape_of
 from remuda.errors import InvalidEnvError, RemudaError
 
 _TEXT_MODES = ("ansi", "ansi_list")
@@ -34,6 +35,7 @@ class EnvReport:
     spec: EnvSpec | None
     state: StateSupport
     computed: tuple[ColumnSpec, ...] = ()  # columns of values that the caller's functions compute
+    reward_shape: tuple[int, ...] = ()
 
 
 Reports: TypeAlias = "list[EnvReport | None]"
@@ -164,8 +166,8 @@ def check_single(env: Any, factory: str) -> None:
 
 
 def check_same_spaces(report: EnvReport, known: EnvReport, factory: str) -> None:
-    """Raises InvalidEnvError if a rebuilt env has other spaces than its predecessor, which reported `known`."""
-    for name in ("observation_space", "action_space"):
+    """Raises InvalidEnvError if a rebuilt env has other spaces or rewards than its predecessor, `known`."""
+    for name in ("observation_space", "action_space", "reward_shape"):
         if getattr(report, name) != getattr(known, name):
             raise InvalidEnvError(
                 f"expected {factory} to build an env with the {name} of the one before, "
@@ -185,6 +187,7 @@ def report(
         spec=_portable_spec(getattr(env, "spec", None)),
         state=support_of(env),
         computed=tuple(computed),
+        reward_shape=reward_shape_of(env),
     )
 
 

@@ -27,6 +27,7 @@ from remuda._wire.requests import (
     TakeState,
     WorkerRequest,
 )
+from remuda._wire.rewards import check_same_rewards
 from remuda._worker.env_report import (
     BuiltEnvs,
     EnvReport,
@@ -352,6 +353,7 @@ class EnvHost(RowPickling):
                 check_agreement("observation", layout.observation_space, "the pool", [report.observation_space], slot)
             check_agreement("action", layout.action_space, "the pool", [report.action_space], slot)
             check_same(layout.computed, "the pool", {slot: report.computed})
+            check_same_rewards(layout.reward_shape, "the pool", {slot: report.reward_shape})
             self._reports[first : first + self.width] = [report] * self.width
             return
         check_same_spaces(report, known, self.name_of_factory(slot))

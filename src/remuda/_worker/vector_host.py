@@ -146,7 +146,7 @@ class VectorHost(EnvHost):
             raise TypeError(f"expected step() to return {expected}, got {reprlib.repr(outcome)}")
         obs, infos = outcome[0], _checked(outcome[4])
         leaves, objects = self._flatten(obs)
-        reward = self._one_each(outcome[1], np.dtype(np.float64), "rewards")
+        reward = self._one_each(outcome[1], np.dtype(np.float64), "rewards", self._layout.reward_shape)
         terminated = self._one_each(outcome[2], np.dtype(np.bool_), "terminations")
         truncated = self._one_each(outcome[3], np.dtype(np.bool_), "truncations")
         resets_itself = self._layout.mode.in_same_step
@@ -211,8 +211,8 @@ class VectorHost(EnvHost):
     def _flatten(self, obs: Any) -> tuple[list[Array], list[list[Any]] | None]:
         return self._layout.observation.flatten_batch(obs, self.width, "obs")
 
-    def _one_each(self, value: Any, dtype: np.dtype[Any], name: str) -> Array:
-        return coerce(value, dtype, (self.width,), name, ValueError)
+    def _one_each(self, value: Any, dtype: np.dtype[Any], name: str, shape: tuple[int, ...] = ()) -> Array:
+        return coerce(value, dtype, shape, name, ValueError, rows=self.width)
 
     def _find_finals(self, infos: dict[str, Any], done: Array) -> _Finals | None:
         if not done.any():

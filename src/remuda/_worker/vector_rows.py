@@ -51,7 +51,7 @@ class VectorRows:
                 column[row : row + self._n] = value
 
     def write_flags(self, row: int, reward: Any, terminated: Any, truncated: Any) -> None:
-        """Writes the rewards and flags of n rows. Each argument is an (n,) array, or one value for all envs."""
+        """Writes the rewards and flags of n rows. Each argument is an array of n rows, or one value for all."""
         end = row + self._n
         self._reward[row:end], self._terminated[row:end], self._truncated[row:end] = reward, terminated, truncated
 

@@ -8,6 +8,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from remuda.errors import InvalidEnvError
+
 REWARD_TYPE = "remuda.sb3.reward_type"
 """The key in the info of a step with a reward that is not float64: the character code of its dtype, as an int."""
 
@@ -33,6 +35,7 @@ class HostedEnv:
 
     def _first_step(self, action: Any) -> Any:
         outcome = self.env.step(action)
+        _check_reward(outcome)
         self.step = self._noting_step if _note_reward_type(outcome) else self.env.step
         return outcome
 
@@ -40,6 +43,16 @@ class HostedEnv:
         outcome = self.env.step(action)
         _note_reward_type(outcome)
         return outcome
+
+
+def _check_reward(outcome: Any) -> None:
+    """Raises InvalidEnvError if the reward of a step is a vector."""
+    match outcome:
+        case (_, np.ndarray(size=size) as reward, *_) if size > 1:
+            raise InvalidEnvError(
+                f"expected a number as the reward, got {reward!r}: Stable-Baselines3 learns from numbers, so wrap the "
+                "env in a wrapper that weighs the objectives, such as mo_gymnasium.wrappers.LinearReward"
+            )
 
 
 def _note_reward_type(outcome: Any) -> bool:

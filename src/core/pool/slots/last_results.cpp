@@ -34,7 +34,8 @@ void LastResults::copy_leaves(std::uint32_t env, const Column* to, std::uint32_t
 
 // Writes reward 0 and the flags. An episode that the pool ends is truncated, never terminated.
 void LastResults::set_flags(std::uint32_t row, bool truncated) const {
-  *at<double>(kReward, row) = 0.0;
+  const Column& reward = columns_->columns[kReward];
+  std::memset(reward.row(row), 0, reward.row_bytes());
   *at<bool>(kTerminated, row) = false;
   *at<bool>(kTruncated, row) = truncated;
 }

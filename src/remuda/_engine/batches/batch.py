@@ -65,7 +65,7 @@ class Batch(_core.Batch):
         env_ids: (n,) int64. All envs in ascending order, or some in the order of their arrival.
         obs: The observations, batched as `gymnasium.vector.utils.batch_space` has it: an (n, ...) array, a dict or
             tuple of such, and for spaces without a fixed size (Text, Graph, ...) a tuple of n objects.
-        rewards: (n,) float64. 0 after a reset.
+        rewards: (n,) float64; (n, k) if the envs have vectors as rewards. 0 after a reset.
         terminations: (n,) bool. The episode ended in a terminal state.
         truncations: (n,) bool. The episode was cut off.
         dones: (n,) bool. The episode ended in either way; a new array each time.

@@ -22,6 +22,7 @@ from remuda._wire.computed import check_same
 from remuda._wire.failures import build_error
 from remuda._wire.pickling import Buffers, dump
 from remuda._wire.requests import TakeReplacement
+from remuda._wire.rewards import check_same_rewards
 from remuda._worker.env_report import EnvReport, renders
 from remuda.errors import BrokenPoolError, EnvError, StateError
 
@@ -119,6 +120,8 @@ class Replacing:
         check_agreement("action", self._layout.action_space, "the pool", [report.action_space for report in every])
         computed = {env: report.computed for env, report in zip(envs, reports, strict=True)}
         check_same(self._layout.computed, "the pool", computed)
+        rewards = {env: report.reward_shape for env, report in zip(envs, reports, strict=True)}
+        check_same_rewards(self._layout.reward_shape, "the pool", rewards)
         if self._layout.vector_size is not None:
             check_autoreset(self._layout.autoreset, [report.metadata for report in reports])
 

@@ -49,10 +49,15 @@ class HasAdvantages:
             (advantages, returns), each (T, n) float64. Both are 0 in rows that are not `valid`.
 
         Raises:
-            ValueError: An array has another shape, or a number is not from 0 to 1.
+            ValueError: An array has another shape, a number is not from 0 to 1, or rewards are vectors.
             StateError: The rollout is still being filled.
         """
         self._check_filled()
+        if self.rewards.ndim > 2:
+            raise ValueError(
+                f"expected rewards that are numbers, got vectors, {self.rewards.shape}: assign a weighted sum first, "
+                "such as rollout.rewards = rollout.rewards @ weights"
+            )
         steps, num_envs = self.rewards.shape
         known = _checked("values", values, (steps + 1, num_envs))
         for name, number in (("gamma", gamma), ("lam", lam)):

@@ -69,7 +69,7 @@ class Rollout(HasAdvantages):
         env_ids: (n,) int64: the env of each column.
         obs: (T + 1, n, ...), or a dict or tuple of such: the observations before each step, and after the last.
         actions: (T, n, ...): the actions as the envs received them.
-        rewards: (T, n) float64.
+        rewards: (T, n) float64; (T, n, k) if the envs have vectors as rewards.
         terminations, truncations: (T, n) bool: whether the step ended its episode.
         final_obs: (T, n, ...) with same-step autoreset: the terminal observations in rows that end an episode; other
             rows are undefined. None with next-step autoreset, which has them in `obs`.

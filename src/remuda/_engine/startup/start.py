@@ -26,6 +26,7 @@ from remuda._system.memory import addressable_bytes, check_memory
 from remuda._wire.codec import check_agreement
 from remuda._wire.computed import check_same
 from remuda._wire.layout import Layout, Spinning
+from remuda._wire.rewards import check_same_rewards
 from remuda._worker.env_report import EnvReport, Reports
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.worker_info import HostSpec, WorkerInfo
@@ -129,6 +130,7 @@ def _layout(settings: Settings, reports: Sequence[EnvReport]) -> Layout:
         check_agreement("observation", observation_space, "env 0", [r.observation_space for r in reports])
     check_agreement("action", action_space, "env 0", [r.action_space for r in reports])
     check_same(reports[0].computed, "env 0", {env_id: report.computed for env_id, report in enumerate(reports)})
+    check_same_rewards(reports[0].reward_shape, "env 0", {i: report.reward_shape for i, report in enumerate(reports)})
     if settings.vector_size is not None:
         check_autoreset(settings.autoreset, [report.metadata for report in reports[:: settings.vector_size]])
     layout = Layout(
@@ -148,6 +150,7 @@ def _layout(settings: Settings, reports: Sequence[EnvReport]) -> Layout:
         resets_ahead=settings.has_resets_ahead,
         vector_size=settings.vector_size,
         computed=reports[0].computed,
+        reward_shape=reports[0].reward_shape,
         any_observation=override is not None,
     )
     if not _core.Arena.is_sparse:

@@ -25,6 +25,7 @@ from remuda._engine.supervision.worker_states import WorkerStates
 from remuda._wire.codec import check_agreement
 from remuda._wire.computed import check_same
 from remuda._wire.requests import RememberedCalls
+from remuda._wire.rewards import check_same_rewards
 from remuda._worker.env_report import Reports
 from remuda.errors import CorruptReplyError, EnvError, Failure, RemudaError
 
@@ -303,6 +304,7 @@ class WorkerFaults:
                 check_agreement("observation", self._layout.observation_space, name, [report.observation_space], env)
             check_agreement("action", self._layout.action_space, name, [report.action_space], env)
             check_same(self._layout.computed, name, {env: report.computed})
+            check_same_rewards(self._layout.reward_shape, name, {env: report.reward_shape})
 
     def stop_starts(self) -> None:
         """Ends the starts of successors, and the successors that have not joined the pool. Waits for their threads."""

@@ -1,0 +1,128 @@
+"""Makes programs use remuda that name Gymnasium's class or make registered envs: ``install`` and ``entry_point``."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+from gymnasium import Env
+from gymnasium.vector import async_vector_env
+from gymnasium.wrappers import TimeLimit
+
+from remuda import FaultPolicy, PoolOptions
+from remuda._keywords import check_keywords
+from remuda.gymnasium.arguments import REFUSED
+from remuda.gymnasium.async_vector_env import AsyncVectorEnv
+
+_POSITIONAL = list(inspect.signature(AsyncVectorEnv).parameters)[1:-1]  # the arguments after `env_fns`
+_OPTIONS = {*_POSITIONAL, *PoolOptions.__annotations__} - REFUSED.keys()
+_PLACES: tuple[Any, ...] = (gymnasium.vector, async_vector_env)  # the modules that have Gymnasium's class
+_originals: list[Any] = []  # the classes that `install` has replaced, in the order of `_PLACES`
+
+
+def install(**options: Any) -> None:
+    """Put :class:`AsyncVectorEnv` in the place of ``gymnasium.vector.AsyncVectorEnv``, until :func:`uninstall`.
+
+    Programs and libraries then use it unedited, such as ``gymnasium.make_vec(..., vectorization_mode="async")``::
+
+        remuda.gymnasium.install(num_workers=8, faults="restart")
+        envs = gymnasium.make_vec("CartPole-v1", num_envs=64, vectorization_mode="async")
+
+    Modules that were imported before, and have imported the class by ``from gymnasium.vector import AsyncVectorEnv``,
+    keep Gymnasium's. A second call replaces the options of the first.
+
+    Args:
+        **options: options of :class:`AsyncVectorEnv`. An argument that the program passes overrides them. A vector
+            env with fewer envs than ``num_workers`` has a worker for each.
+
+    Raises:
+        TypeError: an option is unknown.
+
+    Warns:
+        RuntimeWarning: LeRobot is imported and ``faults`` restarts envs: it counts a fault as a success of all envs.
+    """
+    check_keywords("install", options, _OPTIONS)
+    _warn_of_lerobot(options)
+    if not _originals:
+        _originals.extend(place.AsyncVectorEnv for place in _PLACES)
+    for place in _PLACES:
+        place.AsyncVectorEnv = _with_defaults(options)
+
+
+def uninstall() -> None:
+    """Put Gymnasium's class back in its place. Vector envs that were made continue."""
+    for place, original in zip(_PLACES, _originals, strict=False):
+        place.AsyncVectorEnv = original
+    _originals.clear()
+
+
+def entry_point(make_env: Callable[..., Env[Any, Any]], **options: Any) -> Callable[..., AsyncVectorEnv[Any, Any]]:
+    """Return a function for ``gymnasium.register(vector_entry_point=...)`` that makes an :class:`AsyncVectorEnv`::
+
+        gymnasium.register("Mine-v0", MyEnv, vector_entry_point=remuda.gymnasium.entry_point(MyEnv, num_workers=8))
+        envs = gymnasium.make_vec("Mine-v0", num_envs=64)
+
+    Args:
+        make_env: builds an env, from the keywords with which it was registered and those of ``make_vec``. It is
+            called in the workers. ``max_episode_steps`` is not one of these keywords: it limits the episodes by
+            ``TimeLimit``.
+        **options: options of :class:`AsyncVectorEnv`. With fewer envs than ``num_workers``, each has a worker.
+
+    Returns:
+        A function of ``num_envs``, ``max_episode_steps`` and the keywords, which raises the errors of
+        :class:`AsyncVectorEnv`.
+
+    Raises:
+        TypeError: an option is unknown.
+    """
+    check_keywords("entry_point", options, _OPTIONS)
+
+    def make(num_envs: int = 1, max_episode_steps: int | None = None, **kwargs: Any) -> AsyncVectorEnv[Any, Any]:
+        build = functools.partial(_build_env, make_env, max_episode_steps, kwargs)
+        return AsyncVectorEnv([build] * num_envs, **_fitting(options, num_envs))
+
+    return make
+
+
+def _build_env(
+    make_env: Callable[..., Env[Any, Any]], max_episode_steps: int | None, kwargs: dict[str, Any]
+) -> Env[Any, Any]:
+    env = make_env(**kwargs)
+    return env if max_episode_steps is None else TimeLimit(env, max_episode_steps)
+
+
+def _with_defaults(options: Any) -> type[AsyncVectorEnv[Any, Any]]:
+    """Returns a subclass of `AsyncVectorEnv` with other defaults."""
+
+    class Installed(AsyncVectorEnv[Any, Any]):
+        __doc__ = AsyncVectorEnv.__doc__
+
+        def __init__(self, env_fns: Any, *args: Any, **kwargs: Any) -> None:
+            _warn_of_lerobot({**options, **kwargs})
+            env_fns = list(env_fns)
+            defaults = {name: value for name, value in options.items() if name not in _POSITIONAL[: len(args)]}
+            super().__init__(env_fns, *args, **{**_fitting(defaults, len(env_fns)), **kwargs})
+
+    Installed.__name__ = Installed.__qualname__ = AsyncVectorEnv.__name__
+    return Installed
+
+
+def _fitting(options: Any, num_envs: int) -> dict[str, Any]:
+    """Returns options for any number of envs with at most as many workers as there are envs."""
+    workers = options.get("num_workers")
+    return {**options, "num_workers": min(workers, num_envs)} if isinstance(workers, int) else dict(options)
+
+
+def _warn_of_lerobot(options: Any) -> None:
+    if "lerobot" in sys.modules and FaultPolicy.of(options.get("faults", "raise")).restarts:
+        warnings.warn(
+            "expected faults='raise' for LeRobot, got a policy that restarts envs: LeRobot counts the episode of an "
+            "env that failed as a success of all envs, because the info of a fault has no `is_success`",
+            RuntimeWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,171 @@
+"""Rewards that are vectors: a column of the shape that the envs' `reward_space` declares."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import accidents
+import numpy as np
+import pytest
+from accidents import once
+from gymnasium import spaces
+from replays import assert_reproduced, recording, replay
+from vector_reward_envs import NumbersInRows, Returning, Sum, TwoGoals, TwoGoalsVector
+
+import remuda
+from remuda import EnvError, InvalidEnvError, Pool, WorkerDiedError
+
+BACKENDS: Any = pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+
+
+@BACKENDS
+def test_a_batch_has_a_row_of_rewards_for_each_env(backend: Any) -> None:
+    with Pool([TwoGoals] * 3, num_workers=2, backend=backend) as pool:
+        assert pool.reset().rewards.tolist() == [[0, 0]] * 3
+        batch = pool.step([1, 2, 3])
+        assert batch.rewards.dtype == np.float64
+        assert batch.rewards.tolist() == [[1, -1], [1, -2], [1, -3]]
+        assert pool.step([4, 4], [0, 2]).rewards.tolist() == [[2, -4]] * 2
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step", "background"])
+def test_the_end_of_an_episode_has_its_reward_and_a_new_one_begins_with_zeros(autoreset: Any) -> None:
+    with Pool([TwoGoals] * 2, num_workers=1, autoreset=autoreset) as pool:
+        pool.reset()
+        rewards = [pool.step([1, 2]).rewards.tolist() for _ in range(3)]
+        after = pool.recv() if autoreset == "background" else pool.step([1, 2])
+        assert rewards[2] == [[3, -1], [3, -2]]
+        assert after.rewards.tolist() == ([[1, -1], [1, -2]] if autoreset == "same_step" else [[0, 0]] * 2)
+
+
+def test_figures_have_the_sum_of_all_numbers() -> None:
+    with Pool([TwoGoals], num_workers=1) as pool:
+        pool.reset()
+        for _ in range(3):
+            pool.step([1])
+        assert pool.stats().envs[0].returns == (1 + 2 + 3 - 3,)
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step", "background", "disabled"])
+def test_the_row_of_a_fault_has_a_vector_of_zeros(tmp_path: Any, autoreset: Any) -> None:
+    kill = partial(TwoGoals, once(tmp_path / "killed", accidents.kill_myself))
+    with Pool([kill, TwoGoals], num_workers=2, faults="restart", autoreset=autoreset) as pool:
+        pool.reset()
+        batch = pool.step([1, 2])
+        assert batch.infos[0]["fault"] if autoreset != "same_step" else batch.infos[0]["final_info"]["fault"]
+        assert batch.rewards.tolist() == [[0, 0], [1, -2]]
+
+
+def test_a_crash_is_replayed(tmp_path: Any) -> None:
+    with recording([partial(TwoGoals, accidents.kill_myself)], tmp_path, num_workers=1) as pool:
+        pool.reset()
+        with pytest.raises(WorkerDiedError) as raised:
+            pool.step([1])
+    assert_reproduced(replay(raised.value.record, "--trust"))
+
+
+def test_a_rollout_has_a_row_of_rewards_for_each_step_and_env() -> None:
+    with Pool([TwoGoals] * 2, num_workers=2) as pool:
+        pool.reset()
+        rollout = pool.rollout(4)
+        for step in rollout:
+            step.act([1, 2])
+        assert rollout.rewards.tolist() == [[[t, -1], [t, -2]] for t in (1, 2, 3)] + [[[0, 0]] * 2]
+        assert rollout.to("cpu").rewards.shape == (4, 2, 2)
+        with pytest.raises(ValueError, match=r"expected rewards that are numbers, got vectors, \(4, 2, 2\)"):
+            rollout.gae(np.zeros((5, 2)))
+        rollout.rewards = rollout.rewards @ np.array([1.0, 0.0])
+        advantages, _ = rollout.gae(np.zeros((5, 2)), gamma=1, lam=0)
+        assert advantages[:, 0].tolist() == [1, 2, 3, 0]
+
+
+def test_rows_that_a_rollout_did_not_fill_are_zeros() -> None:
+    with Pool([TwoGoals] * 2, num_workers=1) as pool:
+        pool.reset()
+        for _ in range(2):  # the second one has the memory of the first
+            rollout = pool.rollout(3)
+            for _, step in zip(range(2), rollout, strict=False):
+                step.act([3, 3])
+            rollout.close()
+            assert rollout.rewards[2].tolist() == [[0, 0]] * 2
+            del rollout, step
+
+
+def test_evaluation_has_the_return_of_each_goal() -> None:
+    evaluation = remuda.evaluate(lambda obs: np.full(2, 2), [TwoGoals] * 2, episodes=3)
+    assert evaluation.returns.tolist() == [[6, -6]] * 3
+    assert np.array_equal(evaluation.mean, [6, -6])
+    assert "mean return [ 6. -6.] (95 %: [ 6. -6.] to [ 6. -6.])" in repr(evaluation)
+
+
+@BACKENDS
+def test_vector_envs_have_vectors_as_rewards(backend: Any) -> None:
+    with Pool([partial(TwoGoalsVector, 2)] * 2, vector_size=2, num_workers=2, backend=backend) as pool:
+        assert pool.reset().rewards.tolist() == [[0, 0]] * 4
+        assert pool.step([1, 2, 3, 4]).rewards.tolist() == [[1, -1], [2, -2], [3, -3], [4, -4]]
+        assert [one.returns for one in pool.stats().envs] == [()] * 4
+
+
+def test_numbers_in_rows_are_the_numbers_of_a_vector_env() -> None:
+    with Pool([partial(NumbersInRows, 2)], vector_size=2, num_workers=1) as pool:
+        pool.reset()
+        assert pool.step([1, 2]).rewards.tolist() == [1, 2]
+
+
+# -- which shape -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reward", [np.array([0.5]), np.array([0.5], np.float32), np.array(0.5), np.float32(0.5), 0.5])
+def test_an_array_of_one_number_is_a_number(reward: Any) -> None:
+    with Pool([partial(Returning, reward)], num_workers=1) as pool:
+        pool.reset()
+        assert pool.step([0]).rewards.tolist() == [0.5]
+
+
+def test_a_space_of_one_number_makes_a_column_of_width_one() -> None:
+    with Pool([partial(Returning, np.array([0.5]), spaces.Box(0, 1, (1,)))], num_workers=1) as pool:
+        assert pool.reset().rewards.shape == (1, 1)
+        assert pool.step([0]).rewards.tolist() == [[0.5]]
+
+
+@pytest.mark.parametrize("reward", [[1, 2], (1.0, 2.0), np.array([1, 2]), np.array([1, 9, 2])[::2]])
+def test_lists_and_arrays_of_other_types_are_converted(reward: Any) -> None:
+    with Pool([partial(Returning, reward, TwoGoals.reward_space)], num_workers=1) as pool:
+        pool.reset()
+        assert pool.step([0]).rewards.tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize("reward", [0.5, np.zeros(3), np.zeros((2, 1)), "ab", None, np.array([1j, 2])])
+def test_a_reward_unlike_the_space_is_refused(reward: Any) -> None:
+    with Pool([partial(Returning, reward, TwoGoals.reward_space)], num_workers=1) as pool:
+        pool.reset()
+        with pytest.raises(EnvError, match=r"expected a reward of shape \(2,\), like the env's `reward_space`, got"):
+            pool.step([0])
+
+
+def test_a_vector_without_a_space_is_refused() -> None:
+    with Pool([partial(Returning, np.zeros(2))], num_workers=1) as pool:
+        pool.reset()
+        with pytest.raises(
+            EnvError, match="expected a number as the reward, or a `reward_space` of the env for vectors"
+        ):
+            pool.step([0])
+
+
+def test_a_wrapper_that_makes_numbers_ends_the_search_for_a_space() -> None:
+    with Pool([lambda: Sum(TwoGoals())], num_workers=1) as pool:
+        pool.reset()
+        assert pool.step([3]).rewards.tolist() == [-2]
+
+
+def test_envs_must_agree() -> None:
+    with pytest.raises(InvalidEnvError, match=r"rewards of the shape \(2,\) from all envs, as for env 0, got \(\)"):
+        Pool([TwoGoals, partial(Returning, 0.0)], num_workers=1)
+    with Pool([TwoGoals] * 2, num_workers=1) as pool, pytest.raises(InvalidEnvError, match="as for the pool, got"):
+        pool.replace([1], [partial(Returning, 0.0)])
+
+
+def test_a_space_with_several_axes_is_refused() -> None:
+    with pytest.raises(InvalidEnvError, match=r"expected a reward_space of shape \(\) or \(k,\)"):
+        Pool([partial(Returning, 0.0, spaces.Box(0, 1, (2, 2)))], num_workers=1)
