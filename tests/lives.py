@@ -98,7 +98,8 @@ class Maker:
         arguments = features.pool_arguments(self.combination, self.directory / "records") | {"extras": {"seen": seen}}
         if self.is_twin:  # vector envs become single envs
             policy = replace(arguments["faults"], step_timeout=None, reset_timeout=None)
-            arguments |= {"backend": "serial", "faults": policy, "vector_size": None, "max_concurrency": None}
+            # The twin has the same `max_concurrency`: with it, envs reset in the background are not reset in advance.
+            arguments |= {"backend": "serial", "faults": policy, "vector_size": None}
             arguments |= {"crash_dir": None} | ({"num_workers": 1} if self.width > 1 else {})
         return Pool(self.env_fns(SLOTS + self.combination["spares"]), **arguments)
 
