@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "remuda"
 
-FACES = {"alf", "ding", "gymnasium", "mlagents", "sb3"}
+FACES = {"alf", "ding", "gymnasium", "mlagents", "pettingzoo", "sb3"}
 # Each package, and the packages that it may import. `remuda` stands for the engine's public names.
 ARROWS = {
     "_wording": set(),
@@ -53,6 +53,7 @@ ARROWS = {
     "ding": {"remuda", "errors", "_faces", "_factories", "_keywords"},
     "gymnasium": {"remuda", "errors", "_faces", "_keywords"},
     "mlagents": {"remuda", "errors", "_faces", "_keywords"},
+    "pettingzoo": {"remuda", "errors", "_faces", "_wording"},
     "sb3": {"remuda", "errors", "_faces", "_factories", "_keywords"},
     "_bench": {"remuda", "_factories", "_system"},
     "_cluster": {  # a backend, too

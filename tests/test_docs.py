@@ -26,7 +26,7 @@ FRAMEWORKS = {
     "remuda.ding": "ding",
     "remuda.alf": "alf",
     "remuda.mlagents": "mlagents",
-    **{name: name for name in ("stable_baselines3", "ding", "alf", "mlagents")},
+    **{name: name for name in ("stable_baselines3", "ding", "alf", "mlagents", "mpe2", "pettingzoo")},
     **{name: name for name in ("ale_py", "envpool", "minigrid", "mlflow", "mo_gymnasium", "ray", "torch", "wandb")},
     "torch.utils.tensorboard": "tensorboard",
 }

@@ -18,7 +18,7 @@ import remuda
 from remuda import MissingFrameworkError, RemudaError
 
 ROOT = Path(__file__).resolve().parent.parent
-FACES = ("alf", "ding", "gymnasium", "mlagents", "sb3")
+FACES = ("alf", "ding", "gymnasium", "mlagents", "pettingzoo", "sb3")
 MODULES = ("remuda", "remuda.stats", *(f"remuda.{face}" for face in FACES))
 
 

@@ -16,6 +16,7 @@ from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.options.pool_options import FaceOptions, PoolOptions
 from remuda._engine.pool.part import Part
 from remuda._engine.pool.pool import Pool
+from remuda._engine.rollouts.advantages import gae
 from remuda._engine.rollouts.columns import ColumnType as ColumnType
 from remuda._engine.rollouts.rollout import Rollout, RolloutStep
 from remuda._engine.rollouts.shard_rollout import ShardRollout, ShardRollouts
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from remuda import ding as ding
     from remuda import gymnasium as gymnasium
     from remuda import mlagents as mlagents
+    from remuda import pettingzoo as pettingzoo
     from remuda import sb3 as sb3
     from remuda._cluster.backend_option import Ray
     from remuda._tensors.moving import to_torch
@@ -116,6 +118,7 @@ __all__ = [
     "WorkerInfo",
     "collect",
     "evaluate",
+    "gae",
     "load_record",
     "make_vec",
     "record_video",
@@ -126,7 +129,7 @@ __all__ = [
 ]
 
 
-_FACES = ("alf", "ding", "gymnasium", "mlagents", "sb3")
+_FACES = ("alf", "ding", "gymnasium", "mlagents", "pettingzoo", "sb3")
 _LATER = {  # the module that defines each public name
     "Collector": "remuda._training.collect",
     "Evaluation": "remuda._training.evaluation",

@@ -58,26 +58,62 @@ class HasAdvantages:
                 f"expected rewards that are numbers, got vectors, {self.rewards.shape}: assign a weighted sum first, "
                 "such as rollout.rewards = rollout.rewards @ weights"
             )
-        steps, num_envs = self.rewards.shape
-        known = _checked("values", values, (steps + 1, num_envs))
-        for name, number in (("gamma", gamma), ("lam", lam)):
-            if not 0 <= number <= 1:
-                raise ValueError(f"expected {name} to be a number from 0 to 1, got {number!r}")
-        finals = None if final_values is None else _checked("final_values", final_values, (steps, num_envs))
-        valid, terminated, truncated = self.valid, self.terminations, self.truncations
-        next_values = np.where(terminated, 0.0, known[1:])
-        if finals is not None or self.final_obs is not None:
-            next_values = np.where(truncated & ~terminated, 0.0 if finals is None else finals, next_values)
-        deltas = np.where(valid, self.rewards + gamma * next_values - known[:-1], 0.0)
-        goes_on = valid & ~(terminated | truncated)
-        advantages, last = np.zeros((steps, num_envs)), np.zeros(num_envs)
-        for t in reversed(range(steps)):
-            advantages[t] = last = deltas[t] + np.where(goes_on[t], gamma * lam * last, 0.0)
-        return advantages, np.where(valid, advantages + known[:-1], 0.0)
+        valid, ends = self.valid, (self.terminations, self.truncations)
+        if final_values is None and self.final_obs is not None:
+            final_values = np.zeros(self.rewards.shape)
+        return gae(self.rewards, values, *ends, valid, gamma, lam, final_values)
 
 
-def _checked(name: str, values: Any, shape: tuple[int, int]) -> Floats:
-    array = np.asarray(values, np.float64)
+def gae(
+    rewards: Any,
+    values: Any,
+    terminations: Any,
+    truncations: Any,
+    valid: Any = None,
+    gamma: float = 0.99,
+    lam: float = 0.95,
+    final_values: Any = None,
+) -> tuple[Floats, Floats]:
+    """Estimates advantages by GAE (Schulman et al. 2015, equation 16) for arrays of T steps. See `Rollout.gae`.
+
+    Args:
+        rewards: (T, ...). The other axes are those of envs, or of envs and agents.
+        values: (T + 1, ...): the critic's values before each step, and after the last.
+        terminations, truncations: (T, ...) bool: whether the step ended an episode.
+        valid: (T, ...) bool: whether the step was made; None: all were.
+        gamma: The discount, from 0 to 1.
+        lam: Lambda, from 0 to 1.
+        final_values: (T, ...): the values of the terminal observations of truncated episodes; None: these observations
+            have the values `values[1:]`, as with next-step autoreset.
+
+    Returns:
+        (advantages, returns), each (T, ...) float64: new arrays. Both are 0 in rows that are not `valid`.
+
+    Raises:
+        ValueError: An array has another shape, or a number is not from 0 to 1.
+    """
+    rewarded = np.asarray(rewards, np.float64)
+    shape = steps, *others = rewarded.shape
+    known = _checked("values", values, (steps + 1, *others))
+    for name, number in (("gamma", gamma), ("lam", lam)):
+        if not 0 <= number <= 1:
+            raise ValueError(f"expected {name} to be a number from 0 to 1, got {number!r}")
+    terminated = _checked("terminations", terminations, shape, np.bool_)
+    truncated = _checked("truncations", truncations, shape, np.bool_)
+    made = np.ones(shape, np.bool_) if valid is None else _checked("valid", valid, shape, np.bool_)
+    next_values = np.where(terminated, 0.0, known[1:])
+    if final_values is not None:
+        next_values = np.where(truncated & ~terminated, _checked("final_values", final_values, shape), next_values)
+    deltas = np.where(made, rewarded + gamma * next_values - known[:-1], 0.0)
+    goes_on = made & ~(terminated | truncated)
+    advantages, last = np.zeros(shape), np.zeros(others)
+    for t in reversed(range(steps)):
+        advantages[t] = last = deltas[t] + np.where(goes_on[t], gamma * lam * last, 0.0)
+    return advantages, np.where(made, advantages + known[:-1], 0.0)
+
+
+def _checked(name: str, values: Any, shape: tuple[int, ...], dtype: type = np.float64) -> npt.NDArray[Any]:
+    array = np.asarray(values, dtype)
     if array.shape != shape:
         raise ValueError(f"expected {name} to have the shape {shape}, got {array.shape}")
     return array

@@ -1,0 +1,130 @@
+"""Rollouts of parallel envs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from remuda import Rollout, RolloutStep, gae
+from remuda.pettingzoo.agents import Agents, ByAgent, Flags
+
+
+class ParallelRollout:
+    """T steps of n parallel envs. `ParallelVectorEnv.rollout` returns it::
+
+        rollout = envs.rollout(128)
+        for step in rollout:  # 128 times
+            step.act({agent: policy(obs) for agent, obs in step.obs.items()})
+        advantages, returns = rollout.gae({agent: critic(obs) for agent, obs in rollout.obs.items()})
+
+    All attributes are dicts by agent. Observations are views of shared memory, which are valid while you hold them.
+
+    Attributes:
+        rollout: The pool's rollout.
+        obs: (T + 1, n, ...), or a dict or tuple of such: the observations before each step, and after the last.
+        alive: (T + 1, n) bool: whether the agent is there with the observation.
+    """
+
+    def __init__(self, agents: Agents, rollout: Rollout) -> None:
+        self._agents, self.rollout = agents, rollout
+        self.obs: ByAgent = agents.observations(rollout.obs, axis=2)
+
+    def __iter__(self) -> Iterator[ParallelStep]:
+        """Steps all envs together, T times. Each turn is a `ParallelStep`, which needs a call of `act`."""
+        for t, step in enumerate(self.rollout):
+            ended = self._ended[t - 1] if t else np.zeros(self.rollout.num_envs, np.bool_)
+            yield ParallelStep(self._agents, step, self._agents.alive(step.obs["alive"], ended))
+
+    @property
+    def alive(self) -> Flags:
+        return self._agents.by_agent(self._there)
+
+    @property
+    def _there(self) -> npt.NDArray[np.bool_]:
+        never = np.zeros((1, self.rollout.num_envs), np.bool_)
+        return self._agents.alive(self.rollout.obs["alive"], np.concatenate([never, self._ended]))
+
+    @property
+    def _ended(self) -> npt.NDArray[np.bool_]:
+        return self.rollout.terminations | self.rollout.truncations
+
+    @property
+    def _numbers(self) -> tuple[Any, Any, Any]:
+        return self._agents.numbers(self.rollout.rewards, self.rollout.truncations, self._there[:-1])
+
+    @property
+    def rewards(self) -> dict[str, npt.NDArray[np.float64]]:
+        """(T, n) float64: the rewards; 0 where the agent was not there."""
+        return self._agents.by_agent(self._numbers[0])
+
+    @property
+    def terminations(self) -> Flags:
+        """(T, n) bool: whether the step ended the agent's episode in a terminal state."""
+        return self._agents.by_agent(self._numbers[1])
+
+    @property
+    def truncations(self) -> Flags:
+        """(T, n) bool: whether the step cut the agent's episode off."""
+        return self._agents.by_agent(self._numbers[2])
+
+    @property
+    def valid(self) -> Flags:
+        """(T, n) bool: whether the agent acted. A copy."""
+        return self._agents.by_agent(self.rollout.valid[..., None] & self._there[:-1])
+
+    @property
+    def final_obs(self) -> ByAgent | None:
+        """(T, n, ...) with same-step autoreset: the last observations in rows that end an episode; else None."""
+        finals = self.rollout.final_obs
+        return None if finals is None else self._agents.observations(finals, axis=2)
+
+    def gae(
+        self,
+        values: Mapping[str, Any],
+        gamma: float = 0.99,
+        lam: float = 0.95,
+        final_values: Mapping[str, Any] | None = None,
+    ) -> tuple[ByAgent, ByAgent]:
+        """Estimates the advantages of each agent, and the returns that its critic learns, as `remuda.gae` does.
+
+        Args:
+            values: By agent, (T + 1, n): the critic's values of `obs`.
+            gamma, lam: See `remuda.gae`.
+            final_values: By agent, (T, n): with same-step autoreset, the values of `final_obs`.
+
+        Returns:
+            (advantages, returns): dicts by agent of (T, n) float64, which are 0 in rows that are not `valid`.
+        """
+        self.rollout._check_filled()
+        rewards, terminations, truncations, valid = self.rewards, self.terminations, self.truncations, self.valid
+        advantages, returns = ByAgent(), ByAgent()
+        for agent, own in values.items():
+            finals = None
+            if self._agents.in_same_step:  # an agent that leaves before the others has its last observation in `obs`
+                known = 0.0 if final_values is None else final_values[agent]
+                finals = np.where(self._ended, known, np.asarray(own)[1:])
+            rows = rewards[agent], own, terminations[agent], truncations[agent], valid[agent]
+            advantages[agent], returns[agent] = gae(*rows, gamma, lam, finals)
+        return advantages, returns
+
+
+class ParallelStep:
+    """One turn of a rollout.
+
+    Attributes:
+        obs: A dict by agent of (n, ...): views of the rollout.
+        alive: A dict by agent of (n,) bool: whether the agent acts.
+    """
+
+    def __init__(self, agents: Agents, step: RolloutStep, there: npt.NDArray[np.bool_]) -> None:
+        self._agents, self._step = agents, step
+        self.obs: ByAgent = agents.observations(step.obs)
+        self.alive: Flags = agents.by_agent(there)
+        agents.there[:] = there
+
+    def act(self, actions: Mapping[str, Any], **columns: Any) -> None:
+        """Sends actions, as for `ParallelVectorEnv.step`. `columns`: see `RolloutStep.act`."""
+        self._step.act(self._agents.joint_actions(actions), **columns)

@@ -1,0 +1,82 @@
+"""Stable-Baselines3 learns from parallel envs, in which each agent of each env is an env of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+pytest.importorskip("pettingzoo")
+pytest.importorskip("stable_baselines3")
+
+from parallel_envs import Crowd
+
+from remuda.pettingzoo import vector
+
+
+class Equals(Crowd):
+    """A Crowd whose agents have equal spaces."""
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Box(0, 255, (2, 2), np.uint8)
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(4)
+
+    def _observations(self, agents: Any) -> dict[str, Any]:
+        return {agent: np.full((2, 2), 1 + 10 * self.time + "ab".index(agent[0]), np.uint8) for agent in agents}
+
+
+def test_rows_are_those_of_the_agents() -> None:
+    with vector([Equals] * 2, autoreset="same_step") as envs, vector([Equals] * 2, autoreset="same_step") as twin:
+        venv = envs.to_sb3()
+        venv.seed(3)
+        seeds = venv._seeds[::3]
+        obs = venv.reset()
+        expected, _ = twin.reset(seed=seeds)
+        agents, rng, truncated = envs.possible_agents, np.random.default_rng(0), 0
+        assert venv.num_envs == 6 and obs.shape == (6, 2, 2)
+        for _ in range(40):
+            actions = rng.integers(0, 4, 6)
+            before = np.stack(list(twin.alive.values()), axis=1)
+            obs, rewards, dones, infos = venv.step(actions)
+            expected, *numbers, own = twin.step(dict(zip(agents, actions.reshape(2, 3).T, strict=True)))
+            for row in range(6):
+                env, agent = divmod(row, 3)
+                name = agents[agent]
+                reward, terminated, cut_off = (each[name][env] for each in numbers)
+                is_over = not any(twin.alive[each][env] for each in agents) or "final_info" in own[env]
+                assert rewards[row] == np.float32(reward)
+                assert dones[row] == (terminated or cut_off or is_over)
+                if not dones[row]:
+                    assert (obs[row] == expected[name][env]).all() and "terminal_observation" not in infos[row]
+                    continue
+                last = twin.final_obs if is_over else expected
+                assert infos[row]["TimeLimit.truncated"] == bool(cut_off and not terminated)
+                truncated += infos[row]["TimeLimit.truncated"]
+                assert last is not None
+                shown = infos[row]["terminal_observation"]
+                assert (shown == (last[name][env] if before[env, agent] else 0)).all()
+                assert (obs[row] == (expected[name][env] if is_over else 0)).all()
+        assert truncated > 3
+        assert venv.get_attr("time") == [time for time in twin.get_attr("time") for _ in agents]
+        assert venv.env_method("state", indices=[5])[0].tolist() == twin.call("state")[1].tolist()
+        venv.set_attr("luck", 7, indices=[1])
+        assert envs.get_attr("luck")[0] == 7
+
+
+def test_ppo_learns_from_agents() -> None:
+    from stable_baselines3 import PPO
+
+    with vector([Equals] * 2, autoreset="same_step") as envs:
+        model = PPO("MlpPolicy", envs.to_sb3(), n_steps=16, batch_size=32, device="cpu")
+        model.learn(200)
+        assert model.num_timesteps >= 200
+
+
+@pytest.mark.parametrize(("kind", "mode"), [(Crowd, "same_step"), (Equals, "next_step")])
+def test_other_agents_and_modes_are_refused(kind: Any, mode: Any) -> None:
+    with vector([kind], autoreset=mode) as envs, pytest.raises(ValueError, match="expected agents with equal spaces"):
+        envs.to_sb3()

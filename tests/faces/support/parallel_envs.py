@@ -1,0 +1,102 @@
+"""A parallel env whose agents leave and return, with different spaces, and a serial loop over such envs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
+
+AGENTS = ("a0", "a1", "b0")
+
+
+class Crowd(ParallelEnv[str, Any, Any]):
+    """Agents leave by chance, and a1 returns. Observations and rewards tell what the env has been given.
+
+    `accident`: called with the env and the actions of each step.
+    """
+
+    metadata = {"name": "crowd"}
+    possible_agents = list(AGENTS)
+    state_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+
+    def __init__(self, accident: Callable[[Any, Any], None] = lambda *_: None) -> None:
+        self.accident, self.agents, self.rng = accident, list[str](), np.random.default_rng(0)
+        self.episode, self.time, self.luck = -1, 0, 0
+
+    def observation_space(self, agent: str) -> Any:
+        if agent == "b0":
+            return spaces.Dict(mask=spaces.MultiBinary(3), place=spaces.Box(-1000, 1000, (1,)))
+        return spaces.Box(0, 255, (2, 2), np.uint8)
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Box(1, 2, (1,)) if agent == "b0" else spaces.Discrete(4)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        if seed is not None:
+            self.rng = np.random.default_rng(seed)
+        self.episode, self.time, self.agents = self.episode + 1, 0, list(AGENTS)
+        self.luck = int(self.rng.integers(100))
+        return self._observations(self.agents), {agent: {} for agent in self.agents}
+
+    def step(self, actions: Any) -> Any:
+        assert sorted(actions) == sorted(self.agents)
+        self.accident(self, actions)
+        self.time += 1
+        acted = list(self.agents)
+        rewards = {agent: float(np.sum(actions[agent])) + self.luck / 128 for agent in acted}
+        draws = {agent: self.rng.random() for agent in acted}
+        terminations = {agent: draws[agent] < 0.15 for agent in acted}
+        truncations = {agent: 0.1 < draws[agent] < 0.2 or self.time >= 9 for agent in acted}
+        self.agents = [agent for agent in acted if not (terminations[agent] or truncations[agent])]
+        if self.agents and "a1" not in acted and self.rng.random() < 0.5:
+            self.agents = [agent for agent in AGENTS if agent in (*self.agents, "a1")]
+        infos = {agent: {"time": self.time, "of": agent} for agent in acted}
+        return (
+            self._observations([*acted, *(a for a in self.agents if a not in acted)]),
+            rewards,
+            terminations,
+            truncations,
+            infos,
+        )
+
+    def _observations(self, agents: Any) -> dict[str, Any]:
+        number = 100 * self.episode + self.time
+        found = dict[str, Any]()
+        for agent in agents:
+            if agent == "b0":
+                found[agent] = {"mask": np.array([1, 0, self.time % 2], np.int8), "place": np.float32([number])}
+            else:
+                found[agent] = np.full((2, 2), (self.luck + self.time) % 256, np.uint8)
+        return found
+
+    def state(self) -> Any:
+        return np.array([self.episode, self.time], np.float64)
+
+
+def actions_of(rng: np.random.Generator, num_envs: int) -> dict[str, Any]:
+    """Draws actions of all agents in all envs."""
+    numbers = rng.integers(0, 4, (2, num_envs))
+    return {"a0": numbers[0], "a1": numbers[1], "b0": rng.uniform(1, 2, (num_envs, 1)).astype(np.float32)}
+
+
+def played(env: Any, seed: int, mode: str) -> Iterator[Any]:
+    """Plays an env by hand. Yields (observations, step, last observations, agents that are there).
+
+    `step`: (rewards, terminations, truncations, infos) by agent; None for a reset. Send it actions by agent.
+    """
+    observations, _ = env.reset(seed=seed)
+    actions = yield observations, None, None, list(env.agents)
+    while True:
+        if not env.agents:  # "next_step"
+            observations, _ = env.reset()
+            actions = yield observations, None, None, list(env.agents)
+            continue
+        observations, *step = env.step({agent: actions[agent] for agent in env.agents})
+        last = None
+        if mode == "same_step" and not env.agents:
+            last = observations
+            observations, _ = env.reset()
+        actions = yield observations, step, last, list(env.agents)
