@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from typing import Any
 
@@ -11,7 +12,6 @@ import remuda
 from remuda._doctor.findings import Finding
 from remuda._doctor.trials import EnvFn
 from remuda._engine.stats.durations import span
-from remuda._wire.pickling import dump
 from remuda.errors import RemudaError
 
 _SEED = 0
@@ -57,7 +57,7 @@ def _difference(pool: remuda.Pool, batch: remuda.Batch, step: int) -> str | None
     names = "observation", "reward", "termination", "truncation"
     found = iterate(pool.observation_space, batch.obs), batch.rewards, batch.terminations, batch.truncations
     for name, (one, other) in zip(names, found, strict=True):
-        if list(map(bytes, dump(one))) != list(map(bytes, dump(other))):
+        if pickle.dumps(one) != pickle.dumps(other):
             where = f"after {step:,} equal steps and actions" if step else "of the first reset"
             return f"the {name} {where} differs"
     return None
