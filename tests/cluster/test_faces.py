@@ -49,8 +49,20 @@ def alfs(**options: Any) -> list[Any]:
         return [str(envs.reset()), *(str(envs.step(one)) for one in each)]
 
 
+def pettingzoos(**options: Any) -> list[Any]:
+    pytest.importorskip("pettingzoo")
+    crowd = importlib.import_module("parallel_envs")
+    rng, results = np.random.default_rng(5), list[Any]()
+    with remuda.pettingzoo.vector([crowd.Crowd] * NUM_ENVS, **options) as envs:
+        results.append(envs.reset(seed=4)[0])
+        for _ in range(12):
+            *numbers, _ = envs.step(crowd.actions_of(rng, NUM_ENVS))
+            results += [numbers, envs.alive]
+    return results
+
+
 @pytest.mark.usefixtures("kept_actors")
-@pytest.mark.parametrize("course", [gymnasiums, sb3s, alfs])
+@pytest.mark.parametrize("course", [gymnasiums, sb3s, alfs, pettingzoos])
 def test_a_face_returns_what_it_does_on_one_machine(
     monkeypatch: pytest.MonkeyPatch, course: Callable[..., list[Any]]
 ) -> None:

@@ -16,6 +16,7 @@ pytest.importorskip("pettingzoo")
 
 import pettingzoo
 from parallel_envs import AGENTS, Crowd, actions_of, played
+from replays import assert_reproduced, replay
 
 import remuda
 from remuda import FaultPolicy, InvalidActionError, InvalidEnvError
@@ -217,3 +218,18 @@ def test_agents_with_equal_spaces_share_one_array() -> None:
         assert envs.observation_space("a0").shape == (2, 2, 2)
         assert isinstance(envs, ParallelVectorEnv) and pettingzoo.__version__
         assert envs.pool.num_envs == 2 and FaultPolicy() == envs.pool.options.get("faults", FaultPolicy())
+
+
+def test_a_crash_record_replays_the_fault(tmp_path: Path) -> None:
+    with vector([partial(Crowd, break_at_three)] * 2, num_workers=2, crash_dir=tmp_path) as envs:
+        envs.reset(seed=[1, 2])
+        rng = np.random.default_rng(0)
+        with pytest.raises(remuda.EnvError, match="broken"):
+            for _ in range(STEPS):
+                envs.step(actions_of(rng, 2))
+    assert_reproduced(replay(next(tmp_path.glob("*.remuda")), "--trust"), "the env raised ValueError: broken")
+
+
+def break_at_three(env: Any, _: Any) -> None:
+    if env.time == 3:
+        raise ValueError("broken")
