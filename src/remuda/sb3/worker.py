@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+import gymnasium.vector
 import numpy as np
-from gymnasium.vector import VectorWrapper
 
 from remuda.errors import InvalidEnvError
+
+_WRAPPERS = gymnasium.Wrapper, getattr(gymnasium.vector, "VectorWrapper", gymnasium.Wrapper)  # Gymnasium 0.29 lacks it
 
 REWARD_TYPE = "remuda.sb3.reward_type"
 """The key in the info of a step with a reward that is not float64: the character code of its dtype, as an int."""
@@ -109,7 +111,7 @@ def call_method(hosted: Any, name: str, args: tuple[Any, ...], kwargs: dict[str,
 def is_wrapped(hosted: Any, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]]) -> bool:
     """Whether one of the env's wrappers is an instance of the class."""
     env = _env_of(hosted)
-    while isinstance(env, (gymnasium.Wrapper, VectorWrapper)):
+    while isinstance(env, _WRAPPERS):
         if isinstance(env, wrapper_class):
             return True
         env = env.env
