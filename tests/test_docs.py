@@ -33,7 +33,12 @@ FRAMEWORKS = {
 # Pages that need an optional package as a whole.
 NEEDS = {"sb3.md": "stable_baselines3", "ding.md": "ding", "alf.md": "alf", "mlagents.md": "mlagents"}
 NEEDS |= {f"reference/{page}": framework for page, framework in NEEDS.items()}
-NEEDS |= {"rollouts.md": "stable_baselines3", "recipes/rl-zoo.md": "rl_zoo3", "recipes/optuna.md": "optuna"}
+NEEDS |= {
+    "rollouts.md": "stable_baselines3",
+    "evaluation.md": "stable_baselines3",
+    "recipes/rl-zoo.md": "rl_zoo3",
+    "recipes/optuna.md": "optuna",
+}
 NEEDS |= {"recipes/mujoco.md": "mujoco", "recipes/atari.md": "cv2", "tensors.md": "torch"}
 
 # Folders with what tests share, envs of the frameworks, and a stand-in for ALF. The stand-in is last, so that an

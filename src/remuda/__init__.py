@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from remuda._training.acting import PolicyContext
     from remuda._training.collect import Collector, collect
     from remuda._training.evaluate import evaluate
+    from remuda._training.evaluate_async import evaluate_async
     from remuda._training.evaluation import Evaluation
     from remuda._videos.recording import record_video
     from remuda.gymnasium import make_vec
@@ -118,6 +119,7 @@ __all__ = [
     "WorkerInfo",
     "collect",
     "evaluate",
+    "evaluate_async",
     "gae",
     "load_record",
     "make_vec",
@@ -139,6 +141,7 @@ _LATER = {  # the module that defines each public name
     "PolicyContext": "remuda._training.acting",
     "collect": "remuda._training.collect",
     "evaluate": "remuda._training.evaluate",
+    "evaluate_async": "remuda._training.evaluate_async",
     "make_vec": "remuda.gymnasium",
     "record_video": "remuda._videos.recording",
     "to_torch": "remuda._tensors.moving",

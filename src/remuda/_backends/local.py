@@ -16,6 +16,7 @@ from remuda._worker.env_report import BuiltEnvs, Reports
 from remuda._worker.factories import BuildError
 from remuda._worker.second_build import Limits, SecondBuild, timed, try_second_build
 from remuda._worker.vector_host import make_host
+from remuda._worker.worker_info import release_unique
 from remuda.errors import WorkerDiedError
 
 _Result = TypeVar("_Result")
@@ -42,6 +43,7 @@ class LocalWorker:
     def close(self) -> None:
         """Closes the envs that are not closed yet. Call this in their thread."""
         self.host.close_quietly()
+        release_unique(self.host.info)
         self.alive = False
 
     def verdict(self) -> None:

@@ -84,18 +84,36 @@ def evaluate(
         MissingFrameworkError: rich, for `progress`, or moviepy, for videos, is not installed.
         Exception: The pool raised it; see `Pool`.
     """
+    return prepare(policy, envs, episodes, seed, video_folder, video_episodes, progress, options)()
+
+
+def prepare(
+    policy: Policy,
+    envs: Pool | Sequence[Callable[[], Any]],
+    episodes: int,
+    seed: int | None,
+    video_folder: str | os.PathLike[str] | None,
+    video_episodes: Iterable[int],
+    progress: bool | None,
+    options: PoolOptions,
+) -> Callable[[], Evaluation]:
+    """Checks the arguments of `evaluate`, and returns a function that plays the episodes."""
     check_policy(policy)
     count, given = check_count("episodes", episodes), check_seed(seed)
     shown = check_videos(video_folder, video_episodes, count)
     source = check_envs(envs, options, [name for name in inspect.signature(evaluate).parameters if name != "options"])
     check_progress(progress)
     entropy = secrets.randbits(64) if given is None else given
-    with _pool_of(source, count, options) as pool:
-        videos = Videos(pool, video_folder, shown)
-        rng = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=_OF_POLICY))
-        shows = bar.is_watched() if progress is None else progress
-        shown_bar = bar.Bar("episodes", count, 0.0 if progress else bar.PATIENCE, stays=True) if shows else None
-        return _Play(pool, Actor(policy, pool.num_envs, rng), count, entropy, videos, shown_bar).play()
+
+    def play() -> Evaluation:
+        with _pool_of(source, count, options) as pool:
+            videos = Videos(pool, video_folder, shown)
+            rng = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=_OF_POLICY))
+            shows = bar.is_watched() if progress is None else progress
+            shown_bar = bar.Bar("episodes", count, 0.0 if progress else bar.PATIENCE, stays=True) if shows else None
+            return _Play(pool, Actor(policy, pool.num_envs, rng), count, entropy, videos, shown_bar).play()
+
+    return play
 
 
 def _pool_of(envs: Pool | list[Callable[[], Any]], episodes: int, options: PoolOptions) -> Any:

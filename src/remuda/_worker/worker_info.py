@@ -7,8 +7,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
+from remuda._system.unique_number import UniqueNumber
 from remuda._worker.forked_children import OneProcess
+
+_NUMBER = "_unique_number"  # the attribute of a `WorkerInfo` for its number
+_numbers_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -17,7 +22,7 @@ class WorkerInfo:
 
     Attributes:
         index: int, 0 to num_workers - 1. Worker processes also have it in the environment variable
-            REMUDA_WORKER_INDEX, for simulators that choose a device or a port by it.
+            REMUDA_WORKER_INDEX. Workers of two pools have the same indices: ports need `unique`.
         num_workers: The number of workers of the pool.
         env_ids: The envs that this worker hosts.
         device: The worker's GPU as the option `devices` names it; None without that option. It is the only GPU that
@@ -28,6 +33,34 @@ class WorkerInfo:
     num_workers: int
     env_ids: tuple[int, ...]
     device: str | None = None
+
+    @property
+    def unique(self) -> int:
+        """A number from 0 up that no other live worker on this machine has, of this pool or of any other.
+
+        The worker takes the smallest free number when it first reads this, keeps it to its end, and then releases it,
+        also if it is killed. Its successor takes a free number, which may be another one. Containers that do not share
+        a network do not share numbers. An env can derive a port or a display from it::
+
+            port = 5000 + remuda.worker_info().unique  # the worker has one env
+
+        Raises:
+            OSError: The system has no file descriptor left.
+            ImportError: On Windows.
+        """
+        with _numbers_lock:
+            if (number := self.__dict__.get(_NUMBER)) is None:
+                self.__dict__[_NUMBER] = number = UniqueNumber()
+        return number.value
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != _NUMBER}
+
+
+def release_unique(info: WorkerInfo) -> None:
+    """Releases the number `unique` of a worker that ends without the end of its process."""
+    if (number := info.__dict__.pop(_NUMBER, None)) is not None:
+        number.release()
 
 
 @dataclass(frozen=True)

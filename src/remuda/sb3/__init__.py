@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         RestartLimitError,
         WorkerDiedError,
     )
+    from remuda.sb3.pool_vec_env import vec_env
     from remuda.sb3.rollout_buffer import RolloutBuffer
     from remuda.sb3.subproc_vec_env import SubprocVecEnv
 
@@ -32,9 +33,9 @@ __all__ = [
     "RolloutBuffer",
     "SubprocVecEnv",
     "WorkerDiedError",
+    "vec_env",
 ]
 
 if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
-    __getattr__, __dir__ = lazily(
-        __name__, __all__, {"RolloutBuffer": "rollout_buffer", "SubprocVecEnv": "subproc_vec_env"}
-    )
+    modules = {"RolloutBuffer": "rollout_buffer", "SubprocVecEnv": "subproc_vec_env", "vec_env": "pool_vec_env"}
+    __getattr__, __dir__ = lazily(__name__, __all__, modules)

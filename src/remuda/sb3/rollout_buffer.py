@@ -15,7 +15,7 @@ from stable_baselines3.common import buffers
 from stable_baselines3.common.type_aliases import DictRolloutBufferSamples, RolloutBufferSamples
 
 from remuda import Rollout
-from remuda.sb3.subproc_vec_env import OPEN_ENVS, SubprocVecEnv
+from remuda.sb3.subproc_vec_env import OPEN_ENVS, WholeVecEnv
 
 Array = npt.NDArray[Any]
 
@@ -65,7 +65,7 @@ class RolloutBuffer(buffers.RolloutBuffer):
         self._spaces = dict(observation_space.spaces) if is_dict else {_ONLY: observation_space}  # type: ignore[attr-defined]
         self._is_dict = is_dict
         self.rollout: Rollout | None = None
-        self._env: weakref.ref[SubprocVecEnv] | None = None
+        self._env: weakref.ref[WholeVecEnv] | None = None
         self._frames: dict[str, Array] = {}  # the rollout's observations, (buffer_size + 1, n_envs, ...)
         super().__init__(buffer_size, observation_space, action_space, device, gae_lambda, gamma, n_envs)
 

@@ -16,11 +16,12 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvObs, Vec
 
 from remuda import Batch, ClosedError, FaceOptions, Part, Pool, PoolOptions, RemudaError, StateError
 from remuda._faces.closing import closed_on_error, log_close_errors
+from remuda._faces.hosted_extras import extras_of_hosted, hosting
 from remuda._faces.vector_env import IDLE, STEPPING, Indices, PooledVectorEnv
 from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import names_keywords
 from remuda.sb3 import worker
-from remuda.sb3.arguments import batch_actions, extras_of_hosted, hosting
+from remuda.sb3.arguments import batch_actions
 from remuda.sb3.errors import translated
 from remuda.sb3.results import read_step
 
@@ -30,11 +31,12 @@ if TYPE_CHECKING:
 REFUSED = {
     "autoreset": "Stable-Baselines3 has an env reset within the step that ends its episode",
     "resets_ahead": "Stable-Baselines3 has an env reset within the step that ends its episode; use spares=",
-    "vector_size": "Stable-Baselines3 asks each env for its attributes and wrappers, unlike those in a vector env",
+    "vector_size": "Stable-Baselines3 asks each env for its attributes and wrappers, unlike those in a vector env; "
+    "make a remuda.Pool and pass it to remuda.sb3.vec_env",
 }
 """Options of the pool that are not possible here, and why."""
 
-OPEN_ENVS: weakref.WeakSet[SubprocVecEnv] = weakref.WeakSet()
+OPEN_ENVS: weakref.WeakSet[WholeVecEnv] = weakref.WeakSet()
 """All vector envs of this process, perhaps with some that are closed."""
 
 _ALIASES = {"action_masks": "action_mask"}  # sb3-contrib's name for the column of action masks, and the usual name
@@ -220,12 +222,18 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
                 stacklevel=2,
             )
             return [None] * self.num_envs
-        return self.env_method("render")
+        width = self._pool.vector_size
+        if width is None:
+            return self.env_method("render")
+        pictures = self._ask(worker.call_method, "render", (), {})
+        if not all(isinstance(one, (tuple, list)) and len(one) == width for one in pictures):
+            raise RuntimeError(f"expected render() of each vector env to return {width} pictures, got another value")
+        return [one[env_id % width] for one, env_id in zip(pictures, self.env_ids.tolist(), strict=True)]
 
     def has_attr(self, attr_name: str) -> bool:
         """Return whether ``extras=`` has a column for the attribute ``attr_name``, or every env (or a wrapper around
         it) has the attribute. Raises the errors of :meth:`get_attr`, except for a missing attribute."""
-        return self._column(attr_name) is not None or all(self._apply(worker.has_attribute, attr_name))
+        return self._column(attr_name) is not None or all(self._ask(worker.has_attribute, attr_name))
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
         """Return each env's attribute, looked up from the outermost wrapper inwards.
@@ -243,7 +251,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         """
         if (column := self._column(attr_name)) is not None:
             return self._rows(column, indices)
-        return self._apply(worker.get_attribute, attr_name, indices=indices)
+        return self._ask(worker.get_attribute, attr_name, indices=indices)
 
     @translated
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
@@ -259,7 +267,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         self._envs.apply_async(
             worker.set_attribute,
             (attr_name, value),
-            env_ids=None if indices is None else sorted(set(self._ids_in_pool(indices))),
+            env_ids=None if indices is None else sorted(set(self._whole_envs(indices))),
             with_spares=indices is None,
             about=("attribute", attr_name),
         ).result()
@@ -286,6 +294,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         column = None if method_args or method_kwargs else self._column(method_name)
         if column is not None:
             return self._rows(column, indices)
+        self._whole_envs(indices)
         return self._apply(worker.call_method, method_name, method_args, method_kwargs, indices=indices)
 
     def env_is_wrapped(
@@ -293,7 +302,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
     ) -> list[bool]:
         """Return whether each env (of ``indices``) has a wrapper of ``wrapper_class``. Raises the errors of
         :meth:`get_attr`."""
-        return self._apply(worker.is_wrapped, wrapper_class, indices=indices)
+        return self._ask(worker.is_wrapped, wrapper_class, indices=indices)
 
     @translated
     def replace(self, indices: Indices, env_fns: Sequence[Callable[[], Env[Any, Any]]]) -> None:
@@ -315,7 +324,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         """
         self._check_idle("replace")
         self._drop_leftovers()
-        self._envs.replace(self._ids_in_pool(indices), hosting(env_fns))
+        self._envs.replace(self._ids_in_pool(indices), hosting(worker.build, env_fns))
 
     def _column(self, name: str) -> str | None:
         """Returns the name of the ``extras=`` column for an attribute or method; None if there is no such column."""
@@ -326,7 +335,19 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         may_read = self.extras and not (self.closed or self.waiting or self._has_leftovers)
         if may_read and self._extras_sent == self._envs.last_sent:
             return [self.extras[column][env].copy() for env in self._positions(indices)]
-        return self._apply(self._extras_functions[column], indices=indices)
+        values = self._ask(self._extras_functions[column], indices=indices)
+        width, ids = self._pool.vector_size, self._ids_in_pool(indices)
+        return values if width is None else [rows[i % width] for rows, i in zip(values, ids, strict=True)]
+
+    @translated
+    def _ask(self, function: Callable[..., Any], *args: Any, indices: Indices = None) -> list[Any]:
+        """Calls a function that changes nothing. A vector env is called once, and answers for each of its envs."""
+        if (width := self._pool.vector_size) is None:
+            return self._apply(function, *args, indices=indices)
+        ids = self._ids_in_pool(indices)
+        every = [i for first in sorted({i - i % width for i in ids}) for i in range(first, first + width)]
+        answers = dict(zip(every, self._envs.apply(function, *args, env_ids=every), strict=True))
+        return [answers[i] for i in ids]
 
     @translated
     def _apply(self, function: Callable[..., Any], *args: Any, indices: Indices = None) -> list[Any]:
@@ -334,6 +355,17 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         if len(set(ids)) < len(ids):  # an env that is selected twice is called twice
             return [self._envs.apply(function, *args, env_ids=[env_id])[0] for env_id in ids]
         return self._envs.apply(function, *args, env_ids=None if indices is None else ids)
+
+    def _whole_envs(self, indices: Indices) -> list[int]:
+        """Returns the ids of these envs. Raises ValueError if some envs of a vector env are missing."""
+        ids, width = self._ids_in_pool(indices), self._pool.vector_size or 1
+        for i in ids:
+            if missing := {*range(i - i % width, i - i % width + width)}.difference(ids):
+                raise ValueError(
+                    f"expected indices of whole vector envs, got {i} without {sorted(missing)}: a call reaches all "
+                    "envs of a vector env"
+                )
+        return ids
 
     def _ids_in_pool(self, indices: Indices) -> list[int]:
         ids: list[int] = self.env_ids[self._positions(indices)].tolist()
@@ -359,8 +391,47 @@ class _ClosedPart:
         raise ClosedError("this part of the vector env is closed")
 
 
+class WholeVecEnv(SubprocVecEnvPart):
+    """All envs of a pool as one vector env."""
+
+    @translated
+    def _own(self, pool: Pool, extras: Mapping[str, Callable[[Any], Any]], *, keep_options: bool) -> None:
+        """Initializes the vector env on a running pool, which it closes."""
+        self._adopt(pool, pool, extras, keep_options=keep_options)
+        if "render_fps" in pool.metadata:  # video recorders read the frame rate from the metadata
+            self.metadata["render_fps"] = pool.metadata["render_fps"]
+        OPEN_ENVS.add(self)
+
+    def has_written(self, *obs: npt.NDArray[Any]) -> bool:
+        """Return whether all arrays ``obs`` lie in the memory that these envs write to."""
+        return not self.closed and all(map(self._pool.owns, obs))
+
+    @translated
+    def split(self, parts: int = 2) -> tuple[SubprocVecEnvPart, ...]:
+        split_off = self._split(parts, lambda share: SubprocVecEnvPart(self, share))
+        if split_off:  # the seeds and options for the next reset have moved to the parts
+            self._reset_seeds()
+            self._reset_options()
+        return split_off or (self,)
+
+    def close(self) -> None:
+        """Wait for a step under way, close the envs and stop the workers. Closing again does nothing.
+
+        Exceptions that envs raise in their ``close`` are logged. Workers are killed after 10 seconds.
+
+        Raises:
+            remuda.CloseTimeoutError: a worker did not end when it was killed; everything else was released.
+        """
+        if self.closed:
+            return
+        for envs in (self, *self._split_off):
+            envs._let_go()
+        with log_close_errors():
+            self._pool.close()
+
+
 @names_keywords(PoolOptions.__annotations__, REFUSED)
-class SubprocVecEnv(SubprocVecEnvPart):
+class SubprocVecEnv(WholeVecEnv):
     """Steps many envs in parallel, in worker processes: SB3's ``SubprocVecEnv`` on a pool.
 
     ``infos`` is a tuple of plain dicts; rewards and dones are copies. Observations are writable views of memory shared
@@ -416,7 +487,7 @@ class SubprocVecEnv(SubprocVecEnvPart):
         options.setdefault("preload", ("stable_baselines3",))
         options["extras"], functions = extras_of_hosted(options.get("extras"))
         pool = Pool(
-            hosting(env_fns),
+            hosting(worker.build, env_fns),
             start_method=start_method,  # type: ignore[arg-type]  # it was checked
             autoreset="same_step",
             max_concurrency=max_concurrency,
@@ -424,34 +495,4 @@ class SubprocVecEnv(SubprocVecEnvPart):
             **options,
         )
         with closed_on_error(pool):
-            self._adopt(pool, pool, functions, keep_options=keep_options)
-        if "render_fps" in pool.metadata:  # video recorders read the frame rate from the metadata
-            self.metadata["render_fps"] = pool.metadata["render_fps"]
-        OPEN_ENVS.add(self)
-
-    def has_written(self, *obs: npt.NDArray[Any]) -> bool:
-        """Return whether all arrays ``obs`` lie in the memory that these envs write to."""
-        return not self.closed and all(map(self._pool.owns, obs))
-
-    @translated
-    def split(self, parts: int = 2) -> tuple[SubprocVecEnvPart, ...]:
-        split_off = self._split(parts, lambda share: SubprocVecEnvPart(self, share))
-        if split_off:  # the seeds and options for the next reset have moved to the parts
-            self._reset_seeds()
-            self._reset_options()
-        return split_off or (self,)
-
-    def close(self) -> None:
-        """Wait for a step under way, close the envs and stop the workers. Closing again does nothing.
-
-        Exceptions that envs raise in their ``close`` are logged. Workers are killed after 10 seconds.
-
-        Raises:
-            remuda.CloseTimeoutError: a worker did not end when it was killed; everything else was released.
-        """
-        if self.closed:
-            return
-        for envs in (self, *self._split_off):
-            envs._let_go()
-        with log_close_errors():
-            self._pool.close()
+            self._own(pool, functions, keep_options=keep_options)

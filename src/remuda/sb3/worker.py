@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+import gymnasium.vector
 import numpy as np
 
 from remuda.errors import InvalidEnvError
+
+_WRAPPERS = gymnasium.Wrapper, getattr(gymnasium.vector, "VectorWrapper", gymnasium.Wrapper)  # Gymnasium 0.29 lacks it
 
 REWARD_TYPE = "remuda.sb3.reward_type"
 """The key in the info of a step with a reward that is not float64: the character code of its dtype, as an int."""
@@ -76,40 +79,46 @@ def build(env_fn: Callable[[], Any]) -> HostedEnv:
     return HostedEnv(env)
 
 
-def compute(function: Callable[[Any], Any], hosted: HostedEnv) -> Any:
-    """Calls a function of the option `extras` with the env itself instead of its host."""
-    return function(hosted.env)
-
-
-def get_attribute(hosted: HostedEnv, name: str) -> Any:
+def get_attribute(hosted: Any, name: str) -> Any:
     """Returns the attribute of the outermost wrapper that has it."""
-    return hosted.env.get_wrapper_attr(name)
+    return _found(hosted, name)
 
 
-def has_attribute(hosted: HostedEnv, name: str) -> bool:
+def has_attribute(hosted: Any, name: str) -> bool:
     """Whether the env or a wrapper has the attribute. The value is not sent, so it need not be picklable."""
     try:
-        hosted.env.get_wrapper_attr(name)
+        _found(hosted, name)
     except AttributeError:
         return False
     return True
 
 
-def set_attribute(hosted: HostedEnv, name: str, value: Any) -> None:
+def set_attribute(hosted: Any, name: str, value: Any) -> None:
     """Sets the attribute on the outermost wrapper, even if an inner one has it."""
-    setattr(hosted.env, name, value)
+    setattr(_env_of(hosted), name, value)
 
 
-def call_method(hosted: HostedEnv, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_method(hosted: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Calls the method of the outermost wrapper that has it."""
-    return hosted.env.get_wrapper_attr(name)(*args, **kwargs)
+    return _found(hosted, name)(*args, **kwargs)
 
 
-def is_wrapped(hosted: HostedEnv, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]]) -> bool:
+def is_wrapped(hosted: Any, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]]) -> bool:
     """Whether one of the env's wrappers is an instance of the class."""
-    env = hosted.env
-    while isinstance(env, gymnasium.Wrapper):
+    env = _env_of(hosted)
+    while isinstance(env, _WRAPPERS):
         if isinstance(env, wrapper_class):
             return True
         env = env.env
     return False
+
+
+def _env_of(hosted: Any) -> Any:
+    """Returns the env itself. Pools that `vec_env` was given do not host their envs."""
+    return hosted.env if isinstance(hosted, HostedEnv) else hosted
+
+
+def _found(hosted: Any, name: str) -> Any:
+    """Returns the attribute of the outermost wrapper that has it. Wrappers of vector envs forward by themselves."""
+    env = _env_of(hosted)
+    return env.get_wrapper_attr(name) if hasattr(env, "get_wrapper_attr") else getattr(env, name)

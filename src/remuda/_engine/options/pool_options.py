@@ -194,7 +194,7 @@ class PoolOptions(FaceOptions, total=False):
         worker_env (None): Environment variables of worker processes: a mapping of strings, or a function that takes the
             index of a worker and returns its mapping. The pool calls it once for each worker. The variables are set
             before anything that the factories need is imported, unless it was preloaded or, with "fork", imported here.
-            Successors of workers get the same variables. So each simulator finds its GPU, or its port.
+            Successors of workers get the same variables. So each simulator finds its GPU.
         devices (None): GPUs that worker processes take in turn: "cuda:1" or 1, as CUDA counts them in this program;
             "GPU-..." and "MIG-...", as `nvidia-smi -L` lists them; "auto" for all that this program sees, even if there
             are none. CUDA sees only that GPU in the worker (`CUDA_VISIBLE_DEVICES`), and renderers find its number

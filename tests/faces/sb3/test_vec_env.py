@@ -1,0 +1,140 @@
+"""Any pool as a vector env of SB3, also a pool of vector envs: SB3's own results, and answers to its questions."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import accidents
+import gymnasium
+import numpy as np
+import pytest
+from accidents import once
+from gymnasium.vector import SyncVectorEnv
+from gymnasium.wrappers import TimeLimit
+from pool_envs import CountingEnv, counting
+from stable_baselines3 import PPO
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
+from vector_envs import synced
+from vector_reward_envs import TwoGoals
+
+import remuda.gymnasium
+from remuda import Pool
+from remuda.sb3 import SubprocVecEnv, vec_env
+
+SAME_STEP: Any = {"autoreset": "same_step"}
+
+
+def pools() -> list[Any]:
+    fns = counting(4, 3)
+    return [
+        Pool(fns, num_workers=2, **SAME_STEP),
+        Pool(synced(fns, 2, "same_step"), vector_size=2, num_workers=2, **SAME_STEP),
+        remuda.gymnasium.AsyncVectorEnv(fns, num_workers=2, autoreset_mode="SameStep"),
+    ]
+
+
+@pytest.mark.parametrize("kind", range(3))
+def test_results_are_those_of_sb3(kind: int) -> None:
+    ours, theirs = vec_env(pools()[kind]), DummyVecEnv(counting(4, 3))
+    assert ours.num_envs == 4 and ours.metadata["render_fps"] == 5
+    for envs in (ours, theirs):
+        assert envs.seed(7) == [7, 8, 9, 10]
+    np.testing.assert_array_equal(ours.reset(), theirs.reset())
+    for step in range(8):
+        got, expected = (envs.step(np.arange(4) + step) for envs in (ours, theirs))
+        for a, b in zip(got[:3], expected[:3], strict=True):
+            np.testing.assert_array_equal(a, b)
+        for a, b in zip(got[3], expected[3], strict=True):
+            assert a["TimeLimit.truncated"] == b["TimeLimit.truncated"]
+            np.testing.assert_array_equal(a.get("terminal_observation", 0), b.get("terminal_observation", 0))
+    ours.close()
+    ours.close()
+    with pytest.raises(OSError, match="closed"):
+        ours.reset()
+
+
+def test_the_owner_is_closed_with_it() -> None:
+    owner = remuda.gymnasium.AsyncVectorEnv(counting(2), autoreset_mode="SameStep")
+    vec_env(owner).close()
+    assert owner.closed
+    envs = SubprocVecEnv(counting(1))
+    assert vec_env(envs) is envs
+    envs.close()
+
+
+def test_sb3_learns_and_evaluates_with_vector_envs() -> None:
+    fns: Any = [lambda: gymnasium.make("CartPole-v1")] * 4
+    pool = Pool(synced(fns, 2, "same_step"), vector_size=2, num_workers=2, **SAME_STEP)
+    envs = VecMonitor(vec_env(pool))
+    model = PPO("MlpPolicy", envs, n_steps=8, batch_size=8, n_epochs=1, seed=0, device="cpu").learn(64)
+    mean, _ = evaluate_policy(model, envs, n_eval_episodes=4)
+    assert mean > 0
+    envs.close()
+
+
+def test_a_vector_env_answers_for_its_envs() -> None:
+    pool = Pool([partial(Tagged, 5), partial(Tagged, 6)], vector_size=2, num_workers=1, **SAME_STEP)
+    envs = vec_env(pool)
+    envs.reset()
+    assert envs.get_attr("tag") == [5, 5, 6, 6]
+    assert envs.get_attr("tag", [3, 0]) == [6, 5]
+    assert envs.has_attr("tag") and not envs.has_attr("tags")
+    assert envs.env_is_wrapped(TimeLimit, [1]) == [False]
+    assert envs.env_method("double") == [10, 10, 12, 12]
+    envs.set_attr("tag", 7, [2, 3])
+    assert envs.env_method("double", indices=[2, 3]) == [14, 14]
+    for ask in (partial(envs.env_method, "double", indices=1), partial(envs.set_attr, "tag", 1, indices=[0])):
+        with pytest.raises(ValueError, match="vector env"):
+            ask()
+    assert [picture.tolist() for picture in envs.get_images()] == [[0], [1], [0], [1]]
+    envs.close()
+
+
+class Tagged(SyncVectorEnv):
+    def __init__(self, tag: int) -> None:
+        super().__init__([CountingEnv] * 2, autoreset_mode="SameStep")
+        self.tag, self.render_mode = tag, "rgb_array"
+
+    def double(self) -> int:
+        return self.tag * 2
+
+    def render(self) -> Any:
+        return np.zeros(1), np.ones(1)
+
+
+def test_columns_answer_for_each_env_of_a_vector_env() -> None:
+    masks: Any = {"action_masks": lambda env: np.array([[True, False], [False, True]])}
+    envs = vec_env(Pool([partial(Tagged, 5)] * 2, vector_size=2, num_workers=1, extras=masks, **SAME_STEP))
+    envs.reset()
+    expected = [[True, False], [False, True]] * 2
+    assert [row.tolist() for row in envs.env_method("action_masks")] == expected
+    envs.set_attr("tag", 1)  # now the workers answer
+    assert [row.tolist() for row in envs.env_method("action_masks")] == expected
+    assert envs.env_method("action_masks", indices=[3])[0].tolist() == [False, True]
+    for part in envs.split(2):
+        part.reset()
+        assert [row.tolist() for row in part.env_method("action_masks")] == expected[:2]
+    envs.close()
+
+
+def test_a_fault_ends_the_episodes_of_a_vector_env(tmp_path: Any) -> None:
+    fns = synced(counting(4), 2, "same_step", once(tmp_path / "killed", accidents.kill_myself))
+    envs = vec_env(Pool(fns, vector_size=2, num_workers=2, faults="restart", **SAME_STEP))
+    envs.reset()
+    _, rewards, dones, infos = envs.step([1, 2, 3, 4])
+    assert dones.tolist() == [True, True, False, False] and rewards.tolist() == [0, 0, 3, 4]
+    assert all(info["fault"] and info["TimeLimit.truncated"] for info in infos[:2])
+    envs.close()
+
+
+def test_other_pools_are_refused() -> None:
+    with Pool(counting(1)) as pool, pytest.raises(ValueError, match="expected a pool with autoreset='same_step', got"):
+        vec_env(pool)
+    with Pool([TwoGoals], **SAME_STEP) as pool, pytest.raises(ValueError, match=r"got vectors of the shape \(2,\)"):
+        vec_env(pool)
+    with Pool(counting(2), num_workers=1, **SAME_STEP) as pool:
+        for other in (pool.split(2)[0], DummyVecEnv(counting(1)), None):
+            with pytest.raises(TypeError, match=r"expected a remuda\.Pool or a whole vector env"):
+                vec_env(other)
