@@ -49,7 +49,7 @@ def _play(pool: remuda.Pool, steps: int, end: float) -> tuple[int, str | None]:
         if time.monotonic() > end:
             return step, difference
         action = space.sample()
-        batch = pool.step(concatenate(space, [action] * 2, create_empty_array(space, 2)))
+        batch = pool.step(concatenate(space, [action] * 2, create_empty_array(space, 2)))  # type: ignore[arg-type]
     return steps, difference or _difference(pool, batch, steps)
 
 

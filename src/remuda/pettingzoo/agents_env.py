@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from remuda.errors import InvalidEnvError
-from remuda.pettingzoo.groups import elements, groups_of, joint_space, stacked, zeros_of
+from remuda.pettingzoo.groups import Space, elements, groups_of, joint_space, stacked, zeros_of
 
 REWARDS, TERMINATIONS, TRUNCATIONS = range(3)
 """The rows of a reward, which is an array (3, agents) in one vector: so flags of agents belong to the step, too."""
@@ -37,13 +37,14 @@ class AgentsEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
         self.env, self.groups = env, groups_of(env)
         self.metadata, self.render_mode = getattr(env, "metadata", {}), getattr(env, "render_mode", None)
         self._places = {agent: i for i, agent in enumerate(env.possible_agents)}
-        observed = {
+        observed: dict[str, Space] = {
             "agents": joint_space(self.groups, "observation_space"),
             "alive": spaces.MultiBinary(len(self._places)),
         }
-        state_space = getattr(env, "state_space", None)
-        self._has_state = isinstance(state_space, gymnasium.Space)
-        self.observation_space = spaces.Dict({**observed, "state": state_space} if self._has_state else observed)
+        if isinstance(state_space := getattr(env, "state_space", None), gymnasium.Space):
+            observed["state"] = state_space
+        self._has_state = "state" in observed
+        self.observation_space = spaces.Dict(observed)
         self.action_space = joint_space(self.groups, "action_space")
         self.reward_space = spaces.Box(-np.inf, np.inf, (3 * len(self._places),), np.float64)
         self._zeros = [zeros_of(group.observation_space) for group in self.groups]

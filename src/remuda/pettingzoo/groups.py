@@ -60,7 +60,7 @@ def stacked(space: Space, values: Sequence[Any], blank: Any) -> Any:
             rows[row] = blank if value is None else value
         return rows
     filled = [blank if value is None else value for value in values]
-    return concatenate(space, filled, create_empty_array(space, len(filled)))
+    return concatenate(space, filled, create_empty_array(space, len(filled)))  # type: ignore[arg-type]
 
 
 def elements(space: Space, group: Group, joint: Any) -> dict[str, Any]:

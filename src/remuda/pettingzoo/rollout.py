@@ -49,7 +49,8 @@ class ParallelRollout:
 
     @property
     def _ended(self) -> npt.NDArray[np.bool_]:
-        return self.rollout.terminations | self.rollout.truncations
+        ended: npt.NDArray[np.bool_] = self.rollout.terminations | self.rollout.truncations
+        return ended
 
     @property
     def _numbers(self) -> tuple[Any, Any, Any]:

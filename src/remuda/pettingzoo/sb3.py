@@ -52,7 +52,7 @@ class AgentsVecEnv(VecEnv):
         return self._rows(batch.obs)
 
     def step_async(self, actions: Any) -> None:
-        by_env = np.array(actions).reshape(self.envs.num_envs, self._count, *self.action_space.shape)
+        by_env = np.array(actions).reshape(self.envs.num_envs, self._count, *(self.action_space.shape or ()))
         by_env[~self.envs._agents.there] = self.envs._agents.fillers[0]
         self.envs.pool.send({self._group.name: by_env})
 
@@ -64,8 +64,8 @@ class AgentsVecEnv(VecEnv):
         dones = (ended[0] | ended[1] | is_over).reshape(-1)
         infos, obs = self._infos(batch), self._rows(batch.obs)
         finals = None if batch.final_obs is None else self._rows(batch.final_obs)
-        for row in np.flatnonzero(dones):
-            env, agent = divmod(int(row), self._count)
+        for row in np.flatnonzero(dones).tolist():
+            env, agent = divmod(row, self._count)
             last = finals if batch.dones[env] else obs
             known = before[env, agent] and last is not None
             infos[row]["terminal_observation"] = _row(last, row) if known else self._blank
@@ -110,7 +110,8 @@ class AgentsVecEnv(VecEnv):
         return [False for _ in self._get_indices(indices)]
 
     def get_images(self) -> Sequence[Any]:
-        return self.envs.render()
+        pictures: list[Any] = self.envs.render()
+        return pictures
 
 
 def _mapped(tree: Any, function: Any) -> Any:

@@ -113,7 +113,7 @@ def gae(
 
 
 def _checked(name: str, values: Any, shape: tuple[int, ...], dtype: type = np.float64) -> npt.NDArray[Any]:
-    array = np.asarray(values, dtype)
+    array: npt.NDArray[Any] = np.asarray(values, dtype)
     if array.shape != shape:
         raise ValueError(f"expected {name} to have the shape {shape}, got {array.shape}")
     return array
