@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import VectorWrapper
+from gymnasium.vector import VectorEnv
 
 from remuda.errors import InvalidEnvError
 
@@ -109,7 +109,7 @@ def call_method(hosted: Any, name: str, args: tuple[Any, ...], kwargs: dict[str,
 def is_wrapped(hosted: Any, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]]) -> bool:
     """Whether one of the env's wrappers is an instance of the class."""
     env = _env_of(hosted)
-    while isinstance(env, (gymnasium.Wrapper, VectorWrapper)):
+    while isinstance(env, gymnasium.Wrapper) or (isinstance(env, VectorEnv) and hasattr(env, "env")):
         if isinstance(env, wrapper_class):
             return True
         env = env.env
