@@ -57,7 +57,7 @@ class Sum(gymnasium.RewardWrapper[Any, Any]):
 class TwoGoalsVector:
     """A vector env of `num_envs` of these envs."""
 
-    metadata: dict[str, Any] = {"autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}
+    metadata: dict[str, Any] = {}
     single_observation_space = TwoGoals.observation_space
     single_action_space = TwoGoals.action_space
     reward_space: Any = TwoGoals.reward_space

@@ -221,7 +221,7 @@ void WorkerLoop::step(HostedEnv& env, const Command& command, Result& result) {
 
 void WorkerLoop::finish_step(HostedEnv& env, nb::object outcome, Result& result) {
   const nb::tuple tuple = results_of(outcome, 5, "step() to return (observation, reward, terminated, truncated, info)");
-  rows_.write_reward(item(tuple, 1), result.row);
+  const double reward = rows_.write_reward(item(tuple, 1), result.row);
   bool terminated = truth(item(tuple, 2), "terminated");
   bool truncated = truth(item(tuple, 3), "truncated");
   nb::object obs = nb::borrow(item(tuple, 0));
@@ -232,7 +232,7 @@ void WorkerLoop::finish_step(HostedEnv& env, nb::object outcome, Result& result)
   env.terminated = terminated;
   env.truncated = truncated;
   if (done || env.needs_reset) set_needs_reset(env, done);
-  count_reward(env, rows_.reward(result.row), done);
+  count_reward(env, reward, done);
   End end;
   if (done) result.flags |= successor_due(env);
   env.is_due = done && !(result.flags & kRenewalDue);  // If renewal is due, the worker's successor resets.

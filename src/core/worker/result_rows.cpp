@@ -80,13 +80,6 @@ nb::object ResultRows::write_info(const Objects& objects, nb::handle info, const
   return hooks_.attr("pack")(as_list(objects), none_or(rest), none_or(wanted), none_or(end.frozen));
 }
 
-void ResultRows::write_reward(nb::handle reward, std::uint32_t row) {
-  if (reward_width_ == 1)
-    *reward_at(row) = number(reward);
-  else
-    copy_numbers(reward, reward_at(row), reward_width_);
-}
-
 void ResultRows::write_computed(nb::handle env, std::uint32_t row, std::vector<std::byte>& kept,
                                 EnvCalls& calls) const {
   if (computed_.empty()) return;

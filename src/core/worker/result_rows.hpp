@@ -14,6 +14,7 @@
 #include "shm/infos.hpp"
 #include "shm/plan.hpp"
 #include "worker/env_calls.hpp"
+#include "worker/env_results.hpp"
 
 namespace remuda {
 
@@ -52,8 +53,13 @@ class ResultRows {
 
   // -- reward and flags ----------------------------------------------------------------------------------------
 
-  // Writes the reward of a step. Raises if it is no number, or no vector of the length that the env has declared.
-  void write_reward(nb::handle reward, std::uint32_t row);
+  // Writes the reward of a step, and returns what `reward` returns. Raises if it is no number, or no vector of the
+  // length that the env has declared.
+  double write_reward(nb::handle reward, std::uint32_t row) {
+    if (reward_width_ == 1) return *reward_at(row) = number(reward);
+    copy_numbers(reward, reward_at(row), reward_width_);
+    return this->reward(row);
+  }
   void clear_reward(std::uint32_t row) { std::fill_n(reward_at(row), reward_width_, 0.0); }
   // Returns the reward in a row; the sum of its numbers if it is a vector.
   double reward(std::uint32_t row) const { return std::accumulate(reward_at(row), reward_at(row + 1), 0.0); }

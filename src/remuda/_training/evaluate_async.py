@@ -63,9 +63,9 @@ def evaluate_async(
     future: Future[Evaluation] = Future()
     future.set_running_or_notify_cancel()
     thread = threading.Thread(target=_run, args=(play, future), name="remuda-evaluation", daemon=True)
+    thread.start()
     if isinstance(envs, Pool):
         _latest[envs] = future
-    thread.start()
     return future
 
 

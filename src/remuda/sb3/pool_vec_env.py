@@ -33,8 +33,7 @@ def vec_env(envs: Any, *, keep_options: bool = False) -> SubprocVecEnvPart:
     Raises:
         TypeError: ``envs`` is something else, or a part of a pool.
         ValueError: the pool has another autoreset mode, or the rewards are vectors.
-        remuda.StateError: results of ``envs`` are in flight.
-        EnvError, WorkerDiedError, ClosedError: the envs were not asked for their ``render_mode``.
+        ClosedError: ``envs`` is closed.
     """
     if isinstance(envs, SubprocVecEnvPart):
         return envs
@@ -50,12 +49,13 @@ class _PoolVecEnv(WholeVecEnv):
     @translated
     def __init__(self, pool: Pool, owner: Any, keep_options: bool) -> None:
         """`owner`: the object that closes the pool."""
+        engine = pool._engine
+        engine.check_open()
         if pool.autoreset != "same_step":
             raise ValueError(
                 f"expected a pool with autoreset='same_step', got {pool.autoreset!r}: Stable-Baselines3 has an env "
                 "reset within the step that ends its episode"
             )
-        engine = pool._engine
         if engine.layout.reward_shape:
             raise ValueError(
                 f"expected rewards that are numbers, got vectors of the shape {engine.layout.reward_shape}: "

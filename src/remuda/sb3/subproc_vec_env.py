@@ -394,7 +394,6 @@ class _ClosedPart:
 class WholeVecEnv(SubprocVecEnvPart):
     """All envs of a pool as one vector env."""
 
-    @translated
     def _own(self, pool: Pool, extras: Mapping[str, Callable[[Any], Any]], *, keep_options: bool) -> None:
         """Initializes the vector env on a running pool, which it closes."""
         self._adopt(pool, pool, extras, keep_options=keep_options)

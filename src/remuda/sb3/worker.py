@@ -6,12 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
-import gymnasium.vector
 import numpy as np
+from gymnasium.vector import VectorEnv
 
 from remuda.errors import InvalidEnvError
-
-_WRAPPERS = gymnasium.Wrapper, getattr(gymnasium.vector, "VectorWrapper", gymnasium.Wrapper)  # Gymnasium 0.29 lacks it
 
 REWARD_TYPE = "remuda.sb3.reward_type"
 """The key in the info of a step with a reward that is not float64: the character code of its dtype, as an int."""
@@ -106,7 +104,7 @@ def call_method(hosted: Any, name: str, args: tuple[Any, ...], kwargs: dict[str,
 def is_wrapped(hosted: Any, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]]) -> bool:
     """Whether one of the env's wrappers is an instance of the class."""
     env = _env_of(hosted)
-    while isinstance(env, _WRAPPERS):
+    while isinstance(env, gymnasium.Wrapper) or (isinstance(env, VectorEnv) and hasattr(env, "env")):
         if isinstance(env, wrapper_class):
             return True
         env = env.env

@@ -21,7 +21,7 @@ from vector_reward_envs import TwoGoals
 
 import remuda.gymnasium
 from remuda import Pool
-from remuda.sb3 import SubprocVecEnv, vec_env
+from remuda.sb3 import ClosedError, SubprocVecEnv, vec_env
 
 SAME_STEP: Any = {"autoreset": "same_step"}
 
@@ -138,3 +138,10 @@ def test_other_pools_are_refused() -> None:
         for other in (pool.split(2)[0], DummyVecEnv(counting(1)), None):
             with pytest.raises(TypeError, match=r"expected a remuda\.Pool or a whole vector env"):
                 vec_env(other)
+
+
+def test_a_closed_pool_is_refused() -> None:
+    pool = Pool(counting(1), num_workers=1, **SAME_STEP)
+    pool.close()
+    with pytest.raises(ClosedError):
+        vec_env(pool)
