@@ -44,6 +44,7 @@ from remuda._worker.env_state import Place, put_state, take_state
 from remuda._worker.factories import BuildError, EnvFn, unpack
 from remuda._worker.forked_children import OneProcess, end_child
 from remuda._worker.memory import has_grown
+from remuda._worker.old_gym import converted
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.row_pickling import RowPickling
 from remuda._worker.worker_info import HostSpec, worker_context
@@ -156,7 +157,7 @@ class EnvHost(RowPickling):
     def _make(self, env_fn: EnvFn, factory: str) -> Any:
         """Builds an env and checks it. `factory`: the name of `env_fn` in errors."""
         with worker_context(self.info):
-            env = env_fn()
+            env = converted(env_fn(), factory)
         self._check_kind(env, factory)
         self._built.add(env, factory)
         return env
