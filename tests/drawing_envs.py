@@ -81,6 +81,12 @@ class PixelEnv(ContextEnv):
         return _Graphics.draw(self.steps)
 
 
+class ViewingEnv(PixelEnv):
+    """An env that observes its picture, as its render mode tells."""
+
+    render_mode = "rgb_array"
+
+
 class OwnContextEnv(ContextEnv):
     """Draws correctly: it makes its context current first, and frees no object of another context."""
 

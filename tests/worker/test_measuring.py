@@ -16,9 +16,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from drawing_envs import ViewingEnv
 from gymnasium import spaces
 from old_gymnasium import GYMNASIUM_MODES, sync_vector_env
-from pool_envs import CountingEnv, DrawingEnv, HookedEnv
+from pool_envs import CountingEnv, HookedEnv
 
 from remuda._worker.measuring import Measured, Moment, measure, read_clocks, spent
 from remuda._worker.second_build import FirstBuild, Limits, SecondBuild, try_second_build
@@ -255,7 +256,13 @@ def leave() -> Any:
         (fail, CountingEnv(), SLOW, "building it takes 100000 ms", LIMITS),
         (fail, CountingEnv(), LONG, "building it takes 1000000 ms", LIMITS),
         (fail, ShownEnv(), QUICK, "it shows itself on a screen", LIMITS),
-        (fail, DrawingEnv(), QUICK, r"it renders \(render_mode='rgb_array'\), and envs that render in one", LIMITS),
+        (
+            fail,
+            ViewingEnv(),
+            QUICK,
+            r"it draws in its steps \(render_mode='rgb_array'\), and envs that draw in one",
+            LIMITS,
+        ),
         (fail, CountingEnv(), QUICK, r"could not be built a second time \(OSError: address in use\)", LIMITS),
         (leave, CountingEnv(), QUICK, r"could not be built a second time \(SystemExit: no\)", LIMITS),
     ],

@@ -40,6 +40,7 @@ class Videos:
         if episodes:
             if pool.render_mode != "rgb_array":
                 raise ValueError(f"expected envs with render_mode='rgb_array' for videos, got {pool.render_mode!r}")
+            pool._engine.rendering.note_request()
             self._folder.mkdir(parents=True, exist_ok=True)
 
     def begin(self, episodes: Mapping[int, int]) -> None:

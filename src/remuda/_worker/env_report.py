@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
-from gymnasium import Space
+import numpy as np
+from gymnasium import Space, spaces
 from gymnasium.envs.registration import EnvSpec
 
 from remuda._relay.log import logger
@@ -18,10 +19,14 @@ from remuda._wire.env_state import StateSupport
 from remuda._wire.failures import is_interrupt, text_of
 from remuda._worker.env_state import support_of
 from remuda._worker.forked_children import OneProcess
+from remuda._worker.own_attribute import own_attribute
 from remuda._worker.reward_shape import reward_shape_of
 from remuda.errors import InvalidEnvError, RemudaError
 
 _TEXT_MODES = ("ansi", "ansi_list")
+_MODES_ON_REQUEST = ("rgb_array", "depth_array")  # in which an env draws only when `render` is called
+_RECORDING = "remuda._videos.attaching"  # the module of `step` if the episodes of an env are recorded
+_DRAWING_WRAPPERS = ("AddRenderObservation", "PixelObservationWrapper", "RecordVideo", "RenderCollection")
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class EnvReport:
     state: StateSupport
     computed: tuple[ColumnSpec, ...] = ()  # columns of values that the caller's functions compute
     reward_shape: tuple[int, ...] = ()
+    draws: bool = False
 
 
 Reports: TypeAlias = "list[EnvReport | None]"
@@ -61,6 +67,34 @@ class Missing:
 def renders(env: Any) -> bool:
     """Returns whether the render mode of an env, or of a report about one, draws pictures. Text modes do not."""
     return getattr(env, "render_mode", None) not in (None, *_TEXT_MODES)
+
+
+def draws(env: Any) -> bool:
+    """Returns whether an env that `renders` also draws without a call of its `render`.
+
+    It does so if its render mode says so, if it observes pictures, or if its episodes are recorded.
+    """
+    if not renders(env):
+        return False
+    if env.render_mode not in _MODES_ON_REQUEST or getattr(env.step, "__module__", None) == _RECORDING:
+        return True
+    if _has_pictures(getattr(env, "single_observation_space", env.observation_space)):
+        return True
+    layer = env
+    while layer is not None and type(layer).__name__ not in _DRAWING_WRAPPERS:
+        layer = own_attribute(layer, "env")
+    return layer is not None
+
+
+def _has_pictures(space: Any) -> bool:
+    match space:
+        case spaces.Dict():
+            return any(map(_has_pictures, space.values()))
+        case spaces.Tuple():
+            return any(map(_has_pictures, space))
+        case spaces.Box():
+            return space.dtype == np.uint8 and len(space.shape) > 1
+    return False
 
 
 def close_or_warn(env: Any, what: str, *, is_callers: bool = False) -> None:
@@ -188,6 +222,7 @@ def report(
         state=support_of(env),
         computed=tuple(computed),
         reward_shape=reward_shape_of(env),
+        draws=draws(env),
     )
 
 

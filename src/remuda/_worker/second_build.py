@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from remuda._wire.failures import is_interrupt, text_of
-from remuda._worker.env_report import core_of, renders
+from remuda._worker.env_report import core_of, draws
 from remuda._worker.forked_children import OneProcess
 from remuda._worker.measuring import read_clocks, spent
 
@@ -70,10 +70,9 @@ def try_second_build(
     """
     if getattr(env, "render_mode", None) == "human":
         return SecondBuild("it shows itself on a screen")
-    if renders(env):
-        return SecondBuild(
-            f"it renders (render_mode={env.render_mode!r}), and envs that render in one process may draw wrong pictures"
-        )
+    if draws(env):
+        mode = f"render_mode={env.render_mode!r}"
+        return SecondBuild(f"it draws in its steps ({mode}), and envs that draw in one process may draw wrong pictures")
     if first.seconds >= (limits.importing if first.imported else limits.alone):
         return SecondBuild(_took(first.seconds))
     if own_process and _has_children():

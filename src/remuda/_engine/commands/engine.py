@@ -93,7 +93,7 @@ class Engine:
 
     @property
     def setup(self) -> PoolSetup:
-        """The pool's `PoolSetup`. If envs render, `is_chosen` is True: then no advice makes them share a process."""
+        """The pool's `PoolSetup`. If envs draw, `is_chosen` is True: then no advice makes them share a process."""
         settings = self.settings
         return PoolSetup(
             settings.envs_of_worker(),
@@ -101,7 +101,7 @@ class Engine:
             settings.autoreset,
             settings.spares,
             settings.vector_size,
-            is_chosen=settings.choice is not None or self.rendering.any_renders,
+            is_chosen=settings.choice is not None or self.rendering.any_draws,
             parts=self.parts,
             keeps_apart=settings.keeps_apart,
             is_remote=settings.is_remote,

@@ -1,25 +1,38 @@
-"""Warns once if envs that render share a process. Simulators that share a graphics context draw wrong pictures."""
+"""Warns once if envs that draw share a process. Simulators that share a graphics context draw wrong pictures."""
 
 from __future__ import annotations
 
 from remuda._engine.running import Running
 from remuda._relay.log import logger
-from remuda._worker.env_report import renders
+from remuda._worker.env_report import EnvReport, renders
 
 
 class SharedRendering:
-    """Finds envs of a pool that render in one process, and warns once about the first such process."""
+    """Finds envs of a pool that draw in one process, and warns once about the first such process.
+
+    Envs that draw only on request, in `render`, count from the first request on: many programs set a render mode for
+    all envs and never use it.
+    """
 
     def __init__(self, running: Running, *, has_processes: bool) -> None:
         self._running, self._has_processes = running, has_processes
-        self._has_warned = False
+        self._has_warned = self._has_requests = False
 
     @property
-    def any_renders(self) -> bool:
-        return any(map(renders, self._running.reports))
+    def any_draws(self) -> bool:
+        """Whether envs draw in their steps, or pictures were requested."""
+        return any(map(self._draws, self._running.reports))
+
+    def note_request(self) -> None:
+        """Notes that the program requests pictures, and logs the warning if it is due."""
+        self._has_requests = True
+        self.warn()
+
+    def _draws(self, report: EnvReport) -> bool:
+        return report.draws or (self._has_requests and renders(report))
 
     def warn(self) -> None:
-        """Logs a warning if envs that render share a process, unless a warning was logged before."""
+        """Logs a warning if envs that draw share a process, unless a warning was logged before."""
         if self._has_warned or not (envs := self._together()):
             return
         self._has_warned = True
@@ -28,7 +41,7 @@ class SharedRendering:
         mode = self._running.reports[envs[0]].render_mode
         wanted = "num_workers=None" if self._has_processes else "backend='process' and num_workers=None"
         logger.warning(
-            "remuda: expected each env that renders to be alone in its process, got envs %s in %s "
+            "remuda: expected each env that draws to be alone in its process, got envs %s in %s "
             "(render_mode=%r): simulators that do not select their own graphics context draw wrong pictures there; "
             "use %s, which gives each env a process, or try your env with `remuda doctor`",
             ", ".join(map(str, envs)),
@@ -38,11 +51,11 @@ class SharedRendering:
         )
 
     def _together(self) -> list[int]:
-        """Returns the envs that render in the first process with several of them; [] if there is no such process."""
+        """Returns the envs that draw in the first process with several of them; [] if there is no such process."""
         layout, reports, first = self._running.layout, self._running.reports, 0
         for count in layout.envs_of_worker if self._has_processes else (len(reports),):
-            rendering = [env for env in range(first, first + count, layout.width) if renders(reports[env])]
-            if len(rendering) > 1:
-                return rendering
+            drawing = [env for env in range(first, first + count, layout.width) if self._draws(reports[env])]
+            if len(drawing) > 1:
+                return drawing
             first += count
         return []

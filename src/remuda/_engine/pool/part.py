@@ -413,6 +413,8 @@ class Part:
         Raises: See `call_async`; ValueError also if `per_env_args` has the wrong length.
         """
         self._engine.check_open()
+        if args[:1] == ("render",):
+            self._engine.rendering.note_request()
         layout, targets = self._engine.layout, self._named(env_ids)
         order = CallEnv(fn, args, kwargs, about, on_rebuild)
         if per_env_args is None:
