@@ -224,6 +224,8 @@ endef
 test-portable:  ## what other systems than Linux get, built and tried on Linux: threads and serial
 	$(other_environment)
 	SKBUILD_BUILD_DIR=$(OTHER)/cmake SKBUILD_CMAKE_DEFINE=REMUDA_PORTABLE=ON $(OTHER)/bin/python -m pip install --quiet .
+	$(OTHER)/bin/python -m pip install --quiet "torch==2.13.0"
+	$(OTHER)/bin/python -m pip install --quiet stable-baselines3 mpe2 "gymnasium[classic-control]"
 	$(OTHER)/bin/python packaging/elsewhere.py
 
 test-lowest:  ## with the oldest dependencies that pyproject.toml declares, on PYTHON=python3.10

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.abc
+import importlib.util
+import logging
 import os
+import re
 import runpy
 import select
 import signal
@@ -22,6 +25,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+QUICK_STARTS = {
+    "start.md": "gymnasium",
+    "gymnasium.md": "gymnasium",
+    "sb3.md": "stable_baselines3",
+    "pettingzoo.md": "mpe2",
+}
 OTHERS = ("asyncio", "gymnasium.vector.async_vector_env", "numpy.testing")
 MODULES = ("fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty")
 FUNCTIONS: dict[Any, tuple[str, ...]] = {
@@ -55,6 +65,9 @@ class Absent(importlib.abc.MetaPathFinder):
 def main() -> None:
     for name in OTHERS:  # these modules may use functions of either system, so they are imported first
         importlib.import_module(name)
+    for name in QUICK_STARTS.values():
+        if importlib.util.find_spec(name) is not None:
+            importlib.import_module(name)
     for name in MODULES:
         sys.modules.pop(name, None)
     sys.meta_path.insert(0, Absent())
@@ -68,16 +81,37 @@ def main() -> None:
 
     smoke = runpy.run_path(str(Path(__file__).with_name("smoke.py")))
     smoke["main"]()
-    envs = AsyncVectorEnv([smoke["Walk"]] * 2, backend="thread")
-    envs.reset(seed=0)
-    envs.step([0, 1])
-    envs.close()
+    warned = list[str]()
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: warned.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("remuda").addHandler(handler)
+    for _ in range(2):
+        envs = AsyncVectorEnv([smoke["Walk"]] * 2)
+        envs.reset(seed=0)
+        envs.step([0, 1])
+        envs.close()
+        with remuda.Pool([smoke["Walk"]] * 2) as pool:
+            assert pool.backend == "thread"
+    assert len(warned) == 1 and "backend='thread'" in warned[0], warned
+    for page, framework in QUICK_STARTS.items():
+        start_quickly(page, framework)
     leave_a_thread(remuda, smoke["Walk"])
     for arguments in (["--version"], ["bench", "--help"], ["replay", "--help"]):
         with suppress(SystemExit):
             remuda_main(arguments)
     assert remuda.worker_info() is None
     print("the same without what only POSIX systems have")
+
+
+def start_quickly(page: str, framework: str) -> None:
+    """Runs the first program of a page, if the page's framework is installed."""
+    if importlib.util.find_spec(framework) is None:
+        print(f"SKIPPED: the quick start of {page}, because {framework} is not installed")
+        return
+    program = re.search(r"^```python\n(.*?)^```", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert program is not None, page
+    exec(compile(program[1].replace("100_000", "1_000"), page, "exec"), {"__name__": "__main__"})
+    print(f"the quick start of {page}")
 
 
 def leave_a_thread(remuda: Any, env: Any) -> None:

@@ -68,7 +68,7 @@ def kill_a_worker() -> None:
 def refuse_processes() -> None:
     told = ""
     try:
-        remuda.Pool([Walk])
+        remuda.Pool([Walk], backend="process")
     except NotImplementedError as error:
         told = str(error)
     assert "use backend='thread' or 'serial'" in told, f"expected worker processes to be refused, got {told!r}"

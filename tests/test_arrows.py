@@ -48,7 +48,7 @@ ARROWS = {
         ),
     },
     "stats": {"_engine"},
-    "_faces": {"remuda", "stats", "errors", "_copying", "_factories", "_videos"},
+    "_faces": {"remuda", "stats", "errors", "_copying", "_factories", "_system", "_videos"},
     "alf": {"remuda", "errors", "_faces", "_factories", "_keywords"},
     "ding": {"remuda", "errors", "_faces", "_factories", "_keywords"},
     "gymnasium": {"remuda", "errors", "_faces", "_keywords"},

@@ -32,6 +32,7 @@ from remuda._engine.options.extras import Extras, check_extras
 from remuda._engine.options.fault_policy import FaultPolicy, OnFault
 from remuda._engine.options.option import Option, option
 from remuda._relay.output import WorkerOutput, check_output
+from remuda._system.backend_here import backend_here
 from remuda._system.interpreter import no_command
 from remuda.errors import EnvProgress
 
@@ -57,8 +58,10 @@ class RemoteBackend:
 
 
 def _backend(name: str, given: Any) -> BackendName:
+    if given is None:
+        return backend_here(warns=False)  # `Settings.of` warns
     backend: BackendName = one_of("auto", *BACKENDS)(name, given)
-    return "process" if backend == "auto" else backend
+    return backend_here(warns=False) if backend == "auto" else backend
 
 
 def _start_method(name: str, given: Any) -> StartMethod:
@@ -79,7 +82,7 @@ class OptionValues:
     """All options of a pool, with the values in force."""
 
     num_workers: int = option("auto")
-    backend: BackendName = option("process", _backend)
+    backend: BackendName = option(None, _backend)
     start_method: StartMethod = option(None, _start_method, keeps_processes=True)
     preload: Sequence[str] = option((), module_names)
     threads_per_worker: int | None = option(1, int_from(1, or_none=True), keeps_processes=True)
@@ -139,7 +142,7 @@ class FaceOptions(TypedDict, total=False):
     """The options that each face adds to the parameters of the class that it replaces."""
 
     num_workers: int | Literal["auto"] | None
-    backend: BackendName | RemoteBackend
+    backend: BackendName | RemoteBackend | None
     preload: Sequence[str]
     threads_per_worker: int | None
     worker_env: WorkerEnv | None
@@ -177,8 +180,9 @@ class PoolOptions(FaceOptions, total=False):
             gets a worker, as envs that render do. `Pool.choice` has the choice and the reason. A vector env counts as
             one. None is also the default of the faces, and with faults="restart", renewals, spares, threads, and resets
             in advance or in the background.
-        backend ("process"): "process" (Linux); "thread", for envs that release the GIL, and for Python without it;
-            "serial": the caller steps the envs, for debugging; or "auto": "process", or "serial" if num_workers is
+        backend (None): "process" (Linux); "thread", for envs that release the GIL, and for Python without it;
+            "serial": the caller steps the envs, for debugging; None: "process" on Linux, else "thread", with a warning,
+            because envs in threads share the GIL and a crash; or "auto": like None, or "serial" if num_workers is
             "auto" too, separate workers would gain little, and no option needs processes. An env that crashes its
             process then crashes yours. A `remuda.Ray`: the machines of a Ray cluster.
         start_method (None): How worker processes start: "forkserver", "spawn", or "fork". None means "forkserver", or

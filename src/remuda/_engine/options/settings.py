@@ -12,6 +12,7 @@ from remuda._engine.options.pool_options import OPTIONS, OptionValues, PoolOptio
 from remuda._engine.options.refusals import check_pairs
 from remuda._engine.stats.choice import WorkerChoice
 from remuda._relay.receiver import ShownWarnings
+from remuda._system.backend_here import backend_here
 from remuda._wire.autoreset import AUTORESET_MODES, AutoresetMode
 
 # The default of `num_workers` if no other option needs one worker for each env.
@@ -39,6 +40,8 @@ class Settings(OptionValues):
         """Returns the settings for a caller's options and this number of factories. Raises the errors of `Pool`."""
         given = {name: options.get(name, option.default) for name, option in OPTIONS.items()}
         values = {name: option.check(name, given[name]) for name, option in OPTIONS.items()}
+        if given["backend"] is None:
+            backend_here()
         num_workers = given["num_workers"] if "num_workers" in options else _default_num_workers(values)
         is_auto = isinstance(num_workers, str) and num_workers == "auto"
         values["num_workers"] = num_factories if is_auto or num_workers is None else num_workers
