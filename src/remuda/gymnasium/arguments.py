@@ -15,6 +15,13 @@ REFUSED = {
 """Options of the pool with another name here, and what to use instead."""
 
 
+def is_old(infos: str | None) -> bool:
+    """Return whether ``infos`` asks for Gymnasium 0.29's conventions. Raise ``ValueError`` if it is invalid."""
+    if infos not in (None, "0.29"):
+        raise ValueError(f"expected infos=None or '0.29', got {infos!r}")
+    return infos is not None
+
+
 def split_mask(
     options: dict[str, Any] | None, num_envs: int
 ) -> tuple[npt.NDArray[np.bool_] | None, dict[str, Any] | None]:
