@@ -37,7 +37,7 @@ SPACES: dict[str, spaces.Space[Any]] = {
 
 
 def plain(value: Any) -> Any:
-    """Returns a result of Gymnasium with a dict in place of each OrderedDict, which the face does not return."""
+    """Returns a result with a dict in place of each OrderedDict, which the face returns as a dict."""
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items()}
     if isinstance(value, tuple):
@@ -55,10 +55,10 @@ def compare(ours: VectorEnv, reference: VectorEnv, steps: int) -> None:
         assert getattr(ours, attribute) == getattr(reference, attribute)
     assert (ours.metadata, ours.num_envs, ours.spec) == (reference.metadata, reference.num_envs, reference.spec)
     reference.action_space.seed(7)
-    assert_same(ours.reset(seed=3, options={"o": 1}), plain(reference.reset(seed=3, options={"o": 1})), "reset")
+    assert_same(plain(ours.reset(seed=3, options={"o": 1})), plain(reference.reset(seed=3, options={"o": 1})), "reset")
     for i in range(steps):
         actions = reference.action_space.sample()
-        assert_same(ours.step(actions), plain(reference.step(actions)), f"step {i}")
+        assert_same(plain(ours.step(actions)), plain(reference.step(actions)), f"step {i}")
     ours.close()
     reference.close()
 
