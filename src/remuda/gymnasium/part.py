@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import Env, Space, logger
+from gymnasium import Env, Space, logger, spaces
 from gymnasium.core import ActType, ObsType
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector.async_vector_env import AsyncState
@@ -26,7 +26,7 @@ from remuda.gymnasium.autoreset import WORDS
 from remuda.gymnasium.errors import translated
 from remuda.gymnasium.lazy_infos import LazyInfos
 from remuda.gymnasium.old_infos import stack_old
-from remuda.gymnasium.releases import VectorEnv
+from remuda.gymnasium.releases import IS_0_29, VectorEnv
 from remuda.gymnasium.results import Results, join
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
     observation_mode: ObservationMode
     lazy_infos: bool
     _has_old_infos: bool
+    _keeps_dtypes: bool  # whether envs receive actions in the dtype of the caller's array
     _has_extras: bool
     _is_scattered = False  # whether several commands are in flight, so that results arrive in any order
     _call: Call | None = None
@@ -88,6 +89,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             batched = batch_space(self.single_observation_space, self.num_envs)
         self.observation_space = batched
         self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._keeps_dtypes = IS_0_29 and isinstance(self.single_action_space, spaces.Box)
         self.observations: Any = create_empty_array(self.single_observation_space, n=self.num_envs, fn=np.zeros)
 
     def _settle(self, late: AsyncState = IDLE, *, has_leftovers: bool = False) -> None:
@@ -179,7 +181,13 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
 
         Raises: see :meth:`step_async` and :meth:`step_wait`.
         """
-        if self._state is not IDLE or self._has_leftovers or self.closed or not self._steps_at_once:
+        if (
+            self._state is not IDLE
+            or self._has_leftovers
+            or self.closed
+            or self._keeps_dtypes
+            or not self._steps_at_once
+        ):
             self.step_async(actions)
             return self.step_wait()
         if not isinstance(actions, ndarray) or actions.ndim == 0:
@@ -218,7 +226,10 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         arguments.check_iterable(actions)
         if self._has_leftovers:
             self._drop_leftovers()
-        self._envs.send(actions)
+        if self._keeps_dtypes and arguments.is_other_float(actions, self.single_action_space):
+            self._envs.send(actions, as_given=True)
+        else:
+            self._envs.send(actions)
         self._state, self._is_scattered = STEPPING, False
 
     def step_wait(self, timeout: float | None = None) -> Step[ObsType]:

@@ -77,9 +77,7 @@ def with_statistics() -> Any:
 @pytest.mark.parametrize("lazy_infos", [False, True])
 @pytest.mark.parametrize("env_fn", [lambda: SpaceEnv(DICTS), lambda: SpaceEnv(TEXT), with_statistics])
 def test_infos_equal_those_of_a_loop(env_fn: Callable[[], Any], lazy_infos: bool) -> None:
-    envs = AsyncVectorEnv(
-        [env_fn] * NUM_ENVS, shared_memory=False, infos="0.29", lazy_infos=lazy_infos, num_workers=2
-    )
+    envs = AsyncVectorEnv([env_fn] * NUM_ENVS, shared_memory=False, infos="0.29", lazy_infos=lazy_infos, num_workers=2)
     loop, ends = Loop([env_fn] * NUM_ENVS), 0
     _, infos = envs.reset(seed=3)
     check(infos, loop.reset(seed=3)[1])

@@ -142,6 +142,42 @@ def test_make_vec_builds_the_face() -> None:
     envs.close()
 
 
+class ActionEnv(gymnasium.Env[Any, Any]):
+    """Reports the dtype of the action in the info, and has a reward that loses digits with float32."""
+
+    observation_space = spaces.Box(0, 1, (1,))
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.action_space = spaces.Box(-1, 1, shape)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        reward = float(np.sum(np.square(action)))
+        action *= 2.0  # the env may write to its action
+        return np.zeros(1, np.float32), reward, False, False, {"dtype": str(action.dtype), "doubled": action}
+
+
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_envs_receive_actions_in_the_dtype_of_the_callers_array(shape: tuple[int, ...]) -> None:
+    env_fns = [lambda: ActionEnv(shape)] * 2
+    ours, reference = AsyncVectorEnv(env_fns, num_workers=1), TheirAsyncVectorEnv(env_fns)
+    random = np.random.default_rng(0)
+    for envs in (ours, reference):
+        envs.reset(seed=0)
+    for dtype in (np.float64, np.float32, np.float16, np.float64):
+        actions = random.random((2, *shape)).astype(dtype)
+        assert_same(ours.step(actions), reference.step(actions), str(dtype))
+    half = ours.split(2)[0]
+    half.reset()
+    assert half.step(np.ones((1, *shape)))[4]["dtype"].tolist() == ["float64"]
+    with pytest.raises(InvalidActionError):
+        half.step(np.ones((2, *shape)))
+    ours.close()
+    reference.close()
+
+
 # -- errors ----------------------------------------------------------------------------------------------
 
 
