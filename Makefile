@@ -214,7 +214,7 @@ mlagents-untested:
 	@echo "SKIPPED: remuda.mlagents was not tested, because ML-Agents' company needs Python 3.11 or older (make clean test PYTHON=python3.11)."
 
 old-gymnasium-test: $(OLD_GYMNASIUM)/test.stamp  ## the tests of the faces beside Gymnasium 0.29
-	$(OLD_GYMNASIUM)/bin/python $(FACE) tests/faces/old_gymnasium tests/faces/gymnasium/test_old_infos.py
+	$(OLD_GYMNASIUM)/bin/python $(FACE) tests/faces/gymnasium/test_old_gymnasium.py tests/faces/gymnasium/test_old_infos.py tests/faces/sb3/test_old_gymnasium.py
 
 old-gymnasium-untested:
 	@echo "SKIPPED: Gymnasium 0.29 was not tested, because its NumPy needs Python 3.12 or older (make clean test PYTHON=python3.12)."
