@@ -17,7 +17,7 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 from gymnasium_face_envs import SpaceEnv, TimelessEnv
 from pool_envs import ColourSpace, Gate, assert_same, counting, gated
 
-from remuda import InvalidActionError, make_vec
+from remuda import InvalidActionError, InvalidEnvError, Pool, make_vec
 from remuda.gymnasium import AsyncVectorEnv
 
 NUM_ENVS = 3
@@ -127,6 +127,11 @@ def test_the_spaces_of_the_caller_are_those_of_the_vector_env() -> None:
 def test_an_env_with_another_space_than_the_callers_is_an_error(argument: str, words: str) -> None:
     with pytest.raises(RuntimeError, match=f"Some environments have {words}"):
         AsyncVectorEnv(counting(2), **{argument: spaces.Discrete(2)}, backend="serial")  # type: ignore[arg-type]
+
+
+def test_vector_envs_of_this_release_are_refused() -> None:
+    with pytest.raises(InvalidEnvError, match=r"autoreset modes of Gymnasium 1.x, got .* of Gymnasium 0.29.1; omit"):
+        Pool([lambda: SyncVectorEnv(counting(2))], vector_size=2, backend="serial")
 
 
 def test_options_that_gymnasium_lacks_are_refused(no_start: None) -> None:
