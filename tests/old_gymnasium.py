@@ -1,4 +1,4 @@
-"""Replacements for features that Gymnasium 1.0, the oldest supported version, lacks.
+"""Replacements for features that Gymnasium 1.0 lacks, the oldest release of the engine's tests.
 
 Gymnasium 1.0 has only next-step autoreset, without a name for it. Its `Discrete` has the dtype int64, and it treats a
 key "final_obs" in infos like any other. Tests that need more are skipped.

@@ -63,7 +63,11 @@ def test_dependencies_of_users_have_no_upper_bounds() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["tests/requirements.txt", *(f"tests/faces/{one}_requirements.txt" for one in ("ding", "mlagents"))]
+    "path",
+    [
+        "tests/requirements.txt",
+        *(f"tests/faces/{one}_requirements.txt" for one in ("ding", "mlagents", "old_gymnasium")),
+    ],
 )
 def test_pytorch_is_pinned_for_the_tests(path: str) -> None:
     assert re.search(r"^torch==[\d.]+$", (ROOT / path).read_text(), re.MULTILINE)

@@ -218,6 +218,11 @@ bool Nest::split(nb::handle value, Objects& leaves) const {
   return true;
 }
 
+bool Nest::has_objects() const {
+  return kind_ == Kind::kObject ||
+         std::any_of(children_.begin(), children_.end(), [](const Nest& child) { return child.has_objects(); });
+}
+
 nb::object Nest::read(const std::vector<Column>& columns, std::uint32_t row, nb::handle objects) const {
   switch (kind_) {
     case Kind::kColumn:

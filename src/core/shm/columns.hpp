@@ -87,6 +87,9 @@ class Nest {
   // place of a dict, and a list in place of a tuple. Returns false if the value has another structure.
   bool split(nb::handle value, Objects& leaves) const;
 
+  // Whether some leaves have no column.
+  bool has_objects() const;
+
   // Rebuilds the nested value from its columns and object leaves.
   nb::object read(const std::vector<Column>& columns, std::uint32_t row, nb::handle objects) const;
 

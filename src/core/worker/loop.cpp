@@ -201,11 +201,12 @@ void WorkerLoop::step(HostedEnv& env, const Command& command, Result& result) {
   }
   static PyObject* const name = PyUnicode_InternFromString("step");
   nb::object objects = parts.is_valid() ? hooks_.attr("action_objects")(parts) : nb::object();
-  nb::object action = action_nest_.read(actions_, command.action, objects);
+  const bool is_as_given = parts.is_valid() && !action_nest_.has_objects();  // the one object is the whole action
+  nb::object action = is_as_given ? nb::object(objects[0]) : action_nest_.read(actions_, command.action, objects);
   if (log_.is_on()) {  // before the env receives the action, because it may not survive the step
     for (std::size_t c = 0; c < actions_.size(); ++c)
       std::memcpy(log_.next_action(command.env, c), actions_[c].row(command.action), actions_[c].row_bytes());
-    if (parts.is_valid()) log_.put_objects(command.env, PartBytes(parts).bytes());
+    if (parts.is_valid() && !is_as_given) log_.put_objects(command.env, PartBytes(parts).bytes());
     log_.add(command.env, Entry::kStep);
   }
   add(env.progress.steps, 1);

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from gymnasium import Env
+
 from remuda._wire.pickling import Buffers
 from remuda.errors import Failure, RemudaError
 
@@ -104,7 +106,8 @@ def get_attribute(env: Any, name: str) -> Any:
 
 
 def set_attribute(env: Any, name: str, value: Any) -> None:
-    if hasattr(env, "set_wrapper_attr"):
+    # Gymnasium 0.29 does not have `set_wrapper_attr`, and its wrappers warn if they are asked for it.
+    if hasattr(type(env) if isinstance(env, Env) else env, "set_wrapper_attr"):
         env.set_wrapper_attr(name, value)
     else:
         setattr(env, name, value)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import Space, Wrapper, spaces
 from gymnasium.envs.registration import EnvSpec
 
 from remuda._relay.log import logger
@@ -167,6 +167,8 @@ class BuiltEnvs:
 
 def is_vector_env(env: Any) -> bool:
     """Returns whether `env` is a vector env like Gymnasium's. A mock object with every attribute is no vector env."""
+    if isinstance(env, Wrapper):  # a wrapper of Gymnasium 0.29 warns if it must look for an attribute in its env
+        env = env.unwrapped
     return isinstance(getattr(env, "num_envs", None), int) and isinstance(
         getattr(env, "single_observation_space", None), Space
     )

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 
 from remuda._wire.failures import text_of
-from remuda._worker.env_report import core_of
+from remuda._worker.env_report import core_of, is_vector_env
 
 try:
     import resource
@@ -207,7 +207,7 @@ class _RandomPlay:
 
     def __init__(self, env: Any, computed: Sequence[Callable[[Any], Any]]) -> None:
         self._env, self.obs, self._computed = env, None, computed
-        is_vector = hasattr(env, "single_action_space")
+        is_vector = is_vector_env(env)
         self._actions = batch_space(env.single_action_space, env.num_envs) if is_vector else env.action_space
         self._actions.seed(0)
         self._drawn = itertools.cycle([self._actions.sample() for _ in range(_DRAWN)])

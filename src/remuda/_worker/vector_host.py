@@ -10,7 +10,10 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import gymnasium
 import numpy as np
+from gymnasium import Env
+from gymnasium.vector import VectorEnv
 
 from remuda import _core
 from remuda._wire.channel import Channel
@@ -79,6 +82,11 @@ class VectorHost(EnvHost):
         if not hasattr(env, "num_envs") and hasattr(env, "observation_space"):
             raise InvalidEnvError(f"expected {factory} to return {what}, got the single env {env!r}; omit vector_size")
         check_names(env, factory, what, _ENV_NAMES)
+        if isinstance(env, VectorEnv) and isinstance(env, Env):  # Gymnasium 1.x has no class that is both
+            raise InvalidEnvError(
+                f"expected {factory} to return {what} with the infos and the autoreset modes of Gymnasium 1.x, got "
+                f"{env!r} of Gymnasium {gymnasium.__version__}; omit vector_size and build single envs"
+            )
         if env.num_envs != self.width:
             raise InvalidEnvError(
                 f"expected {factory} to return {what}, got one of {env.num_envs}, {env!r}; all must be of one size"

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium import Space
 
 REFUSED = {
     "autoreset": "use autoreset_mode=",
@@ -13,6 +14,13 @@ REFUSED = {
     "observation_space": "use observation_mode=(batched space, single space)",
 }
 """Options of the pool with another name here, and what to use instead."""
+
+
+def is_old(infos: str | None) -> bool:
+    """Return whether ``infos`` asks for Gymnasium 0.29's conventions. Raise ``ValueError`` if it is invalid."""
+    if infos not in (None, "0.29"):
+        raise ValueError(f"expected infos=None or '0.29', got {infos!r}")
+    return infos is not None
 
 
 def split_mask(
@@ -38,6 +46,11 @@ def split_mask(
     if not mask.any():
         raise ValueError(f"{must} contain a boolean array with at least one True value, got reset_mask={mask}")
     return (None if mask.all() else mask), others
+
+
+def is_other_float(actions: Any, space: Space[Any]) -> bool:
+    """Return whether ``actions`` is an array of floats of another dtype than ``space``."""
+    return isinstance(actions, np.ndarray) and actions.dtype.kind == "f" and actions.dtype != space.dtype
 
 
 def check_iterable(actions: Any) -> None:

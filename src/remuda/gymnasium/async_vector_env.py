@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from gymnasium import Env
 from gymnasium.core import ActType, ObsType
@@ -18,6 +18,7 @@ from remuda.gymnasium import arguments, spaces
 from remuda.gymnasium.autoreset import AutoresetMode
 from remuda.gymnasium.errors import translated
 from remuda.gymnasium.part import AsyncVectorEnvPart
+from remuda.gymnasium.releases import IS_0_29
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # `Unpack` is in `typing` since Python 3.11
@@ -44,10 +45,16 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
         worker: not supported: a worker function uses pipes and an error queue, which do not exist here.
         observation_mode: "same" (all observation spaces are equal), "different" (they differ in their
             bounds), or (batched space, single space).
-        autoreset_mode: when a finished env is reset; see :class:`gymnasium.vector.AutoresetMode`.
+        autoreset_mode: when a finished env is reset; see :class:`gymnasium.vector.AutoresetMode`. ``None``:
+            "NextStep", or "SameStep" with ``infos="0.29"``.
         max_concurrency: the largest number of workers that run ``reset`` or ``step`` at once; calls are not limited.
         lazy_infos: return infos that are gathered when they are first read (a subclass of dict), instead of a
             plain dict.
+        infos: "0.29" gives scripts for Gymnasium 0.29 what they expect: an env is reset in the step that ends its
+            episode, ``infos["final_observation"]`` and ``infos["final_info"]`` are arrays of the terminal observations
+            and info dicts (``None`` for the other envs), ``infos["_final_observation"]`` and ``infos["_final_info"]``
+            are their masks, and dicts and arrays in infos are objects in an array (num_envs,). ``None``: the
+            conventions of the installed Gymnasium.
         **options: the other options of :class:`remuda.PoolOptions`: ``num_workers``, ``faults``, ``spares`` and so on.
             With ``faults="restart"`` a fault truncates the episode, ``infos["fault"]`` reports the fault, and the env
             is rebuilt. With ``seeding="per_episode"`` ``single_action_space`` is seeded too, but not ``action_space``.
@@ -60,7 +67,7 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
 
     Raises:
         RuntimeError: the envs' spaces disagree.
-        ValueError: ``observation_mode``, ``autoreset_mode``, ``max_concurrency`` or ``context`` is invalid,
+        ValueError: ``observation_mode``, ``autoreset_mode``, ``infos``, ``max_concurrency`` or ``context`` is invalid,
             or a space is custom although ``shared_memory=True``.
         NotImplementedError: ``worker`` is a function.
         StartTimeoutError: an env took longer to build than ``start_timeout``.
@@ -78,10 +85,11 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
         daemon: bool = True,
         worker: Callable[..., None] | None = None,
         observation_mode: spaces.ObservationMode = "same",
-        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        autoreset_mode: str | AutoresetMode | None = None,
         max_concurrency: int | None = None,
         *,
         lazy_infos: bool = False,
+        infos: Literal["0.29"] | None = None,
         **options: Unpack[FaceOptions],
     ) -> None:
         self.env_fns = list(env_fns) if isinstance(env_fns, Iterator) else env_fns
@@ -91,7 +99,14 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
         self.daemon = daemon
         self.worker = worker
         self.observation_mode = observation_mode
-        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self._has_old_infos = arguments.is_old(infos) or IS_0_29
+        default = AutoresetMode.SAME_STEP if self._has_old_infos else AutoresetMode.NEXT_STEP
+        self.autoreset_mode = default if autoreset_mode is None else AutoresetMode(autoreset_mode)
+        if self._has_old_infos and self.autoreset_mode is not default:
+            raise ValueError(
+                f"expected no autoreset_mode, or 'SameStep', with infos='0.29', got {self.autoreset_mode.value!r}: "
+                "Gymnasium 0.29 resets an env in the step that ends its episode"
+            )
         self.max_concurrency = max_concurrency
         self.lazy_infos = lazy_infos
         if worker is not None:
@@ -118,21 +133,24 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
 
     def _adopt(self, pool: Pool) -> None:
         """Sets the vector env's spaces to those that the workers reported, and checks that the envs agree on them."""
-        mode, reported = self.observation_mode, pool.observation_spaces
         self.num_envs = pool.num_envs
         self.metadata = {**pool.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = pool.render_mode
-        self.single_action_space = pool.single_action_space
-        batched, single = mode if isinstance(mode, tuple) else (None, reported[0])
-        self.single_observation_space = single
-        self._lay_out(reported, batched)
-        spaces.check_observation_spaces(mode, single, reported)
+        self._choose_spaces(pool)
         spaces.check_action_spaces(self.single_action_space, pool.action_spaces)
+        single = self.single_observation_space
         if self.shared_memory and spaces.is_custom(single):
             raise ValueError(
                 "expected an observation space of Gymnasium's own classes under shared_memory=True, "
                 f"got {single}: pass shared_memory=False, which carries any space."
             )
+
+    def _choose_spaces(self, pool: Pool) -> None:
+        mode, reported = self.observation_mode, pool.observation_spaces
+        batched, single = mode if isinstance(mode, tuple) else (None, reported[0])
+        self.single_observation_space, self.single_action_space = single, pool.single_action_space
+        self._lay_out(reported, batched)
+        spaces.check_observation_spaces(mode, single, reported)
 
     def split(self, parts: int = 2) -> tuple[AsyncVectorEnvPart[ObsType, ActType], ...]:
         split_off = self._split(parts, lambda share: AsyncVectorEnvPart(self, share))

@@ -17,7 +17,7 @@ from gymnasium.wrappers import TimeLimit
 from remuda import FaultPolicy, PoolOptions
 from remuda._keywords import check_keywords
 from remuda.gymnasium.arguments import REFUSED
-from remuda.gymnasium.async_vector_env import AsyncVectorEnv
+from remuda.gymnasium.vector_env import AsyncVectorEnv
 
 _POSITIONAL = list(inspect.signature(AsyncVectorEnv).parameters)[1:-1]  # the arguments after `env_fns`
 _OPTIONS = {*_POSITIONAL, *PoolOptions.__annotations__} - REFUSED.keys()

@@ -7,17 +7,20 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import gymnasium
 import numpy as np
 from gymnasium import Env
-from gymnasium.envs.registration import EnvSpec, VectorizeMode, _find_spec
+from gymnasium.envs.registration import EnvSpec, _find_spec
 
 from remuda import FaultPolicy, PoolOptions
 from remuda._keywords import did_you_mean
 from remuda.gymnasium.arguments import REFUSED
-from remuda.gymnasium.async_vector_env import AsyncVectorEnv
+from remuda.gymnasium.vector_env import AsyncVectorEnv
+
+if TYPE_CHECKING:
+    from gymnasium.envs.registration import VectorizeMode  # Gymnasium 0.29 lacks it
 
 Wrappers: TypeAlias = Sequence[Callable[[Env[Any, Any]], Env[Any, Any]]]
 
@@ -64,10 +67,10 @@ def make_vec(
         raise gymnasium.error.Error(
             f"Cannot create vectorized environment for {spec.id} because it doesn't have an entry point defined."
         )
-    if vectorization_mode is not None and VectorizeMode(vectorization_mode) is not VectorizeMode.ASYNC:
+    mode = getattr(vectorization_mode, "value", vectorization_mode)
+    if mode not in (None, "async"):
         raise ValueError(
-            f"expected vectorization_mode=None or 'async', got {VectorizeMode(vectorization_mode).value!r}: "
-            "use gymnasium.make_vec for the other modes."
+            f"expected vectorization_mode=None or 'async', got {mode!r}: use gymnasium.make_vec for the other modes."
         )
 
     # If `id` is a vector env's spec, its `kwargs` are the arguments of an earlier `make_vec`. As in Gymnasium,

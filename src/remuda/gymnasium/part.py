@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import multiprocessing
 from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
@@ -10,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import Env, Space, logger
+from gymnasium import Env, Space, logger, spaces
 from gymnasium.core import ActType, ObsType
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
-from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
-from gymnasium.vector.utils import batch_differing_spaces, batch_space, create_empty_array
+from gymnasium.vector.utils import batch_space, create_empty_array
 from numpy import ndarray
 
 from remuda import Batch, Call, Part
@@ -25,6 +25,8 @@ from remuda.gymnasium import arguments
 from remuda.gymnasium.autoreset import WORDS
 from remuda.gymnasium.errors import translated
 from remuda.gymnasium.lazy_infos import LazyInfos
+from remuda.gymnasium.old_infos import stack_old
+from remuda.gymnasium.releases import IS_0_29, VectorEnv
 from remuda.gymnasium.results import Results, join
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
     env_fns: Sequence[Callable[[], Env[Any, Any]]]
     observation_mode: ObservationMode
     lazy_infos: bool
+    _has_old_infos: bool
+    _keeps_dtypes: bool  # whether envs receive actions in the dtype of the caller's array
     _has_extras: bool
     _is_scattered = False  # whether several commands are in flight, so that results arrive in any order
     _call: Call | None = None
@@ -78,11 +82,14 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             batched: the batched space that the caller gave; None: it is computed.
         """
         if batched is None and self.observation_mode == "different":
+            from gymnasium.vector.utils import batch_differing_spaces  # Gymnasium 0.29 has neither this nor the mode
+
             batched = batch_differing_spaces(list(reported))
         elif batched is None:
             batched = batch_space(self.single_observation_space, self.num_envs)
         self.observation_space = batched
         self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._keeps_dtypes = IS_0_29 and isinstance(self.single_action_space, spaces.Box)
         self.observations: Any = create_empty_array(self.single_observation_space, n=self.num_envs, fn=np.zeros)
 
     def _settle(self, late: AsyncState = IDLE, *, has_leftovers: bool = False) -> None:
@@ -145,11 +152,14 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             self._envs.send_reset(seed=seeds, options=options, env_ids=env_ids[mask].tolist())
         self._state, self._is_scattered = AsyncState.WAITING_RESET, mask is not None
 
-    def reset_wait(self, timeout: float | None = None) -> tuple[ObsType, dict[str, Any]]:
+    def reset_wait(
+        self, timeout: float | None = None, seed: object = None, options: object = None
+    ) -> tuple[ObsType, dict[str, Any]]:
         """Wait for the results of :meth:`reset_async`, and return them as :meth:`reset` does.
 
         Args:
             timeout: see :meth:`step_wait`.
+            seed, options: without effect: vector wrappers of Gymnasium 0.29 pass them again.
 
         Raises: see :meth:`step_wait`; NoAsyncCallError if :meth:`reset_async` was not called.
         """
@@ -171,7 +181,13 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
 
         Raises: see :meth:`step_async` and :meth:`step_wait`.
         """
-        if self._state is not IDLE or self._has_leftovers or self.closed or not self._steps_at_once:
+        if (
+            self._state is not IDLE
+            or self._has_leftovers
+            or self.closed
+            or self._keeps_dtypes
+            or not self._steps_at_once
+        ):
             self.step_async(actions)
             return self.step_wait()
         if not isinstance(actions, ndarray) or actions.ndim == 0:
@@ -210,7 +226,10 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         arguments.check_iterable(actions)
         if self._has_leftovers:
             self._drop_leftovers()
-        self._envs.send(actions)
+        if self._keeps_dtypes and arguments.is_other_float(actions, self.single_action_space):
+            self._envs.send(actions, as_given=True)
+        else:
+            self._envs.send(actions)
         self._state, self._is_scattered = STEPPING, False
 
     def step_wait(self, timeout: float | None = None) -> Step[ObsType]:
@@ -415,7 +434,8 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         return got
 
     def _infos(self, got: Results) -> dict[str, Any]:
-        return LazyInfos(got.stack_infos) if self.lazy_infos else got.stack_infos()
+        stack = functools.partial(stack_old, got) if self._has_old_infos else got.stack_infos
+        return LazyInfos(stack) if self.lazy_infos else stack()
 
     def _answers(self, timeout: float | None) -> list[Any]:
         assert self._call is not None  # `_result_of` has checked that a call is pending
@@ -436,4 +456,5 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
 _AS_THE_WHOLE = (
     *("shared_memory", "copy", "context", "daemon", "worker", "observation_mode", "autoreset_mode", "max_concurrency"),
     *("lazy_infos", "metadata", "render_mode", "single_action_space", "single_observation_space", "_has_extras"),
+    "_has_old_infos",
 )

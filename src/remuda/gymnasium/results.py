@@ -24,7 +24,20 @@ class Joined:
     terminations: npt.NDArray[np.bool_]
     truncations: npt.NDArray[np.bool_]
     extras: dict[str, npt.NDArray[Any]]
-    stack_infos: Callable[[], dict[str, Any]]
+    _batches: Sequence[Batch]
+    _order: npt.NDArray[np.intp]
+    _add_info: AddInfo
+
+    @property
+    def infos(self) -> list[dict[str, Any]]:
+        infos = [info for batch in self._batches for info in batch.infos]
+        return [infos[row] for row in self._order]
+
+    def stack_infos(self) -> dict[str, Any]:
+        stacked: dict[str, Any] = {}
+        for i, info in enumerate(self.infos):
+            stacked = self._add_info(stacked, info, i)
+        return stacked
 
 
 Results: TypeAlias = Batch | Joined
@@ -40,7 +53,9 @@ def join(batches: Sequence[Batch], single_space: Space[Any], add_info: AddInfo) 
         np.concatenate([batch.terminations for batch in batches])[order],
         np.concatenate([batch.truncations for batch in batches])[order],
         {name: np.concatenate([batch.extras[name] for batch in batches])[order] for name in batches[0].extras},
-        lambda: _stack_infos(batches, order, add_info),
+        batches,
+        order,
+        add_info,
     )
 
 
@@ -55,11 +70,3 @@ def _gather(space: Space[Any], parts: Sequence[Any], order: npt.NDArray[np.intp]
         return np.concatenate(parts)[order]
     rows = [row for part in parts for row in part]
     return tuple(rows[i] for i in order)
-
-
-def _stack_infos(batches: Sequence[Batch], order: npt.NDArray[np.intp], add_info: AddInfo) -> dict[str, Any]:
-    infos = [info for batch in batches for info in batch.infos]
-    stacked: dict[str, Any] = {}
-    for i, row in enumerate(order):
-        stacked = add_info(stacked, infos[row], i)
-    return stacked

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from gymnasium import Space, spaces
-from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 
 AnySpace: TypeAlias = Space[Any]
 ObservationMode: TypeAlias = str | tuple[AnySpace, AnySpace]
@@ -33,18 +32,29 @@ def check_observation_mode(mode: ObservationMode) -> None:
 
 def check_observation_spaces(mode: ObservationMode, single: AnySpace, reported: Iterable[AnySpace]) -> None:
     """Raise ``RuntimeError`` if a space differs from ``single``. Bounds may differ unless ``mode`` is 'same'."""
-    for space in reported:
-        if mode == "same":
-            if space != single:
-                raise RuntimeError(
-                    "AsyncVectorEnv(..., observation_mode='same') however some of the sub-environments observation "
-                    "spaces are not equivalent. If this is intentional, use `observation_mode='different'` instead."
-                )
-        elif not is_space_dtype_shape_equiv(space, single):
+    if mode == "same":
+        if any(space != single for space in reported):
             raise RuntimeError(
-                "AsyncVectorEnv(..., observation_mode='different' or custom space) however the sub-environment's "
-                "observation spaces do not share a common shape and dtype."
+                "AsyncVectorEnv(..., observation_mode='same') however some of the sub-environments observation "
+                "spaces are not equivalent. If this is intentional, use `observation_mode='different'` instead."
             )
+        return
+    from gymnasium.spaces.utils import is_space_dtype_shape_equiv  # Gymnasium 0.29, which has no modes, lacks it
+
+    if not all(is_space_dtype_shape_equiv(space, single) for space in reported):
+        raise RuntimeError(
+            "AsyncVectorEnv(..., observation_mode='different' or custom space) however the sub-environment's "
+            "observation spaces do not share a common shape and dtype."
+        )
+
+
+def check_equal(single: AnySpace, reported: Iterable[AnySpace]) -> None:
+    """Raise ``RuntimeError`` if an env has another observation space than ``single``, which Gymnasium 0.29 requires."""
+    if any(space != single for space in reported):
+        raise RuntimeError(
+            f"Some environments have an observation space different from `{single}`. "
+            "In order to batch observations, the observation spaces from all environments must be equal."
+        )
 
 
 def check_action_spaces(single: AnySpace, reported: Iterable[AnySpace]) -> None:

@@ -259,3 +259,21 @@ def test_an_interrupt_while_actions_are_converted_is_raised() -> None:
         with pytest.raises(KeyboardInterrupt):
             pool.step(Interrupting())
         assert pool.step([1] * N).rewards.tolist() == [1.0] * N
+
+
+@pytest.mark.parametrize("backend", ["process", "serial"])
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_actions_as_given_keep_their_dtype(shape: tuple[int, ...], backend: Any) -> None:
+    with Pool(keeping(spaces.Box(-1, 1, shape)), backend=backend, num_workers=1) as pool:
+        pool.reset()
+        given = np.linspace(0, 1, N * int(np.prod(shape))).reshape(N, *shape)
+        pool.send(given, as_given=True)
+        pool.recv()
+        assert_same_leaf(np.stack(pool.call("last")), given, "as given")
+        pool.send(given[::2], env_ids=[2, 0], as_given=True)
+        pool.recv()
+        assert_same_leaf(np.stack(pool.call("last")), given[[2, 1, 0]], "some envs")
+        pool.step(given)
+        assert {last.dtype for last in pool.call("last")} == {np.dtype(np.float32)}
+        with pytest.raises(InvalidActionError, match=f"expected .*{N}"):
+            pool.send(given[:2], as_given=True)

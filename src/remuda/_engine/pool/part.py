@@ -99,7 +99,7 @@ class Part:
 
     # -- commands and results ---------------------------------------------------------------------------------
 
-    def send(self, actions: Any, env_ids: Iterable[int] | None = None) -> None:
+    def send(self, actions: Any, env_ids: Iterable[int] | None = None, *, as_given: bool = False) -> None:
         """Sends each env its next action, and returns at once.
 
         Args:
@@ -107,6 +107,9 @@ class Part:
                 rows, dicts or tuples of such, and for spaces without a fixed size a sequence of n. They are copied.
                 Within a row, axes of length 1 may be missing or added.
             env_ids: The n envs, in the order of the actions; None for all. All envs of a vector env, in their order.
+            as_given: Each env receives its row of the array `actions` with the array's dtype, instead of that of the
+                action space. The rows are pickled, which takes longer. Rollouts and crash records have the space's
+                dtype. Without effect on vector envs, and on spaces without a fixed size.
 
         Raises:
             ValueError, TypeError: `env_ids` is invalid, or names only some envs of a vector env. Nothing was sent.
@@ -120,8 +123,13 @@ class Part:
         blobs = None
         if self._has_objects:
             actions, blobs, env_ids = self._without_objects(actions, env_ids)
+        elif as_given and self._engine.layout.vector_size is None:
+            env_ids = self._targets(env_ids)
+            if len(actions) == len(env_ids):  # else the hub raises the error
+                blobs = dump_objects([[action] for action in actions], env_ids)
         refusal = self._engine.hub.send(_STEP, env_ids, actions, blobs, self._part)
-        return None if refusal is None else self.send(actions, self._targets_after(refusal, env_ids))
+        if refusal is not None:
+            self.send(actions, self._targets_after(refusal, env_ids), as_given=as_given)
 
     @with_hub_lock
     def send_reset(self, *, seed: Seed = None, options: Options = None, env_ids: Iterable[int] | None = None) -> None:

@@ -1,0 +1,213 @@
+"""On Gymnasium 0.29 the face returns, bit for bit, what that release's vector envs return."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
+from gymnasium.vector import AsyncVectorEnv as TheirAsyncVectorEnv
+from gymnasium.vector import SyncVectorEnv, VectorEnv, VectorEnvWrapper
+from gymnasium.wrappers import RecordEpisodeStatistics
+from gymnasium_face_envs import SpaceEnv, TimelessEnv
+from pool_envs import ColourSpace, Gate, assert_same, counting, gated
+
+from remuda import InvalidActionError, InvalidEnvError, Pool, make_vec
+from remuda.gymnasium import AsyncVectorEnv
+
+NUM_ENVS = 3
+THEIRS = [SyncVectorEnv, TheirAsyncVectorEnv]
+
+SPACES: dict[str, spaces.Space[Any]] = {
+    "box": spaces.Box(-1, 1, (2, 3)),
+    "image": spaces.Box(0, 255, (8, 8, 3), np.uint8),
+    "discrete": spaces.Discrete(7, start=-3),
+    "dict": spaces.Dict(
+        a=spaces.Discrete(3), b=spaces.Dict(c=spaces.Box(0, 1, (2,)), d=spaces.Tuple((spaces.Discrete(2),)))
+    ),
+    "tuple": spaces.Tuple((spaces.Box(0, 1, (2,)), spaces.MultiBinary(3))),
+    "text": spaces.Text(8),
+    "custom": ColourSpace(),
+}
+
+
+def plain(value: Any) -> Any:
+    """Returns a result with a dict in place of each OrderedDict, which the face returns as a dict."""
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(plain, value))
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        made = np.empty_like(value)
+        for i, one in enumerate(value):
+            made[i] = plain(one)
+        return made
+    return value
+
+
+def compare(ours: VectorEnv, reference: VectorEnv, steps: int) -> None:
+    for attribute in ("observation_space", "single_observation_space", "action_space", "single_action_space"):
+        assert getattr(ours, attribute) == getattr(reference, attribute)
+    assert (ours.metadata, ours.num_envs, ours.spec) == (reference.metadata, reference.num_envs, reference.spec)
+    reference.action_space.seed(7)
+    assert_same(plain(ours.reset(seed=3, options={"o": 1})), plain(reference.reset(seed=3, options={"o": 1})), "reset")
+    for i in range(steps):
+        actions = reference.action_space.sample()
+        assert_same(plain(ours.step(actions)), plain(reference.step(actions)), f"step {i}")
+    ours.close()
+    reference.close()
+
+
+@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES.keys())
+def test_every_observation_space_and_kind_of_info_equals_gymnasiums(space: spaces.Space[Any]) -> None:
+    env_fns = [lambda: SpaceEnv(space)] * NUM_ENVS
+    compare(AsyncVectorEnv(env_fns, shared_memory=False, num_workers=2), SyncVectorEnv(env_fns), 60)
+
+
+@pytest.mark.parametrize("other", THEIRS)
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+def test_statistics_of_episodes_equal_gymnasiums(env_id: str, other: Callable[..., VectorEnv]) -> None:
+    env_fns = [lambda: TimelessEnv(RecordEpisodeStatistics(gymnasium.make(env_id, max_episode_steps=20)))] * NUM_ENVS
+    compare(AsyncVectorEnv(env_fns), other(env_fns), 50)
+
+
+WRAPPERS: dict[str, Callable[[Any], Any]] = {
+    "NormalizeObservation": gymnasium.wrappers.NormalizeObservation,
+    "NormalizeReward": gymnasium.wrappers.NormalizeReward,
+    "VectorListInfo": gymnasium.wrappers.VectorListInfo,
+    "VectorEnvWrapper": VectorEnvWrapper,
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated")
+@pytest.mark.parametrize("wrapper", WRAPPERS.values(), ids=WRAPPERS.keys())
+def test_gymnasiums_wrappers_return_the_same_around_it(wrapper: Callable[[Any], Any]) -> None:
+    ours, reference = AsyncVectorEnv(counting(3, 4), num_workers=1), SyncVectorEnv(counting(3, 4))
+    compare(wrapper(ours), wrapper(reference), 10)
+
+
+def test_the_statistics_of_a_vector_env_equal_gymnasiums() -> None:
+    wrapped = [
+        RecordEpisodeStatistics(kind(counting(3, 4), **options))
+        for kind, options in ((AsyncVectorEnv, {"num_workers": 1}), (SyncVectorEnv, {}))
+    ]
+    for envs in wrapped:
+        envs.reset(seed=0)
+    for _ in range(9):
+        ours, theirs = (envs.step([1, 2, 3])[4] for envs in wrapped)
+        for infos in (ours, theirs):
+            infos.get("episode", {}).pop("t", None)  # the duration
+        assert_same(ours, theirs)
+    for envs in wrapped:
+        envs.close()
+
+
+# -- the constructor -------------------------------------------------------------------------------------
+
+
+def test_the_spaces_of_the_caller_are_those_of_the_vector_env() -> None:
+    observations, actions = spaces.Box(-(2**40), 2**40, (4,), np.int64), spaces.Discrete(1000)
+    envs = AsyncVectorEnv(counting(2), observations, actions, True, num_workers=1)
+    assert envs.single_observation_space is observations
+    assert envs.single_action_space is actions
+    assert isinstance(envs, VectorEnv) and isinstance(envs, gymnasium.Env)
+    assert (repr(envs), envs.is_vector_env, envs.shared_memory) == ("AsyncVectorEnv(2)", True, True)
+    envs.close()
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [("observation_space", "an observation space different from"), ("action_space", "an action space different from")],
+)
+def test_an_env_with_another_space_than_the_callers_is_an_error(argument: str, words: str) -> None:
+    with pytest.raises(RuntimeError, match=f"Some environments have {words}"):
+        AsyncVectorEnv(counting(2), **{argument: spaces.Discrete(2)}, backend="serial")  # type: ignore[arg-type]
+
+
+def test_vector_envs_of_this_release_are_refused() -> None:
+    with pytest.raises(InvalidEnvError, match=r"autoreset modes of Gymnasium 1.x, got .* of Gymnasium 0.29.1; omit"):
+        Pool([lambda: SyncVectorEnv(counting(2))], vector_size=2, backend="serial")
+
+
+def test_options_that_gymnasium_lacks_are_refused(no_start: None) -> None:
+    with pytest.raises(TypeError, match=r"takes no autoreset=: with Gymnasium 0.29 an env is reset in the step"):
+        AsyncVectorEnv(counting(2), autoreset="disabled")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'autoreset_mode'"):
+        AsyncVectorEnv(counting(2), autoreset_mode="Disabled")
+
+
+def test_make_vec_builds_the_face() -> None:
+    envs = make_vec("CartPole-v1", num_envs=2, num_workers=1)
+    assert isinstance(envs, AsyncVectorEnv)
+    envs.close()
+
+
+class ActionEnv(gymnasium.Env[Any, Any]):
+    """Reports the dtype of the action in the info, and has a reward that loses digits with float32."""
+
+    observation_space = spaces.Box(0, 1, (1,))
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.action_space = spaces.Box(-1, 1, shape)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        reward = float(np.sum(np.square(action)))
+        action *= 2.0  # the env may write to its action
+        return np.zeros(1, np.float32), reward, False, False, {"dtype": str(action.dtype), "doubled": action}
+
+
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_envs_receive_actions_in_the_dtype_of_the_callers_array(shape: tuple[int, ...]) -> None:
+    env_fns = [lambda: ActionEnv(shape)] * 2
+    ours, reference = AsyncVectorEnv(env_fns, num_workers=1), TheirAsyncVectorEnv(env_fns)
+    random = np.random.default_rng(0)
+    for envs in (ours, reference):
+        envs.reset(seed=0)
+    for dtype in (np.float64, np.float32, np.float16, np.float64):
+        actions = random.random((2, *shape)).astype(dtype)
+        assert_same(ours.step(actions), reference.step(actions), str(dtype))
+    half = ours.split(2)[0]
+    half.reset()
+    assert half.step(np.ones((1, *shape)))[4]["dtype"].tolist() == ["float64"]
+    with pytest.raises(InvalidActionError):
+        half.step(np.ones((2, *shape)))
+    ours.close()
+    reference.close()
+
+
+# -- errors ----------------------------------------------------------------------------------------------
+
+
+def test_calls_in_the_wrong_order_raise_gymnasiums_errors() -> None:
+    envs = AsyncVectorEnv(counting(2), num_workers=1)
+    envs.reset_async(seed=1)
+    with pytest.raises(AlreadyPendingCallError, match="waiting for a pending call to `reset` to complete"):
+        envs.step_async([0, 0])
+    envs.reset_wait(seed=1, options=None)
+    with pytest.raises(NoAsyncCallError, match="Calling `step_wait` without any prior call to `step_async`"):
+        envs.step_wait()
+    with pytest.raises(InvalidActionError):
+        envs.step([0])
+    envs.close()
+    with pytest.raises(ClosedEnvironmentError, match=r"after a call to `close\(\)`"):
+        envs.reset()
+
+
+def test_a_wait_that_times_out_raises_a_timeout_error(tmp_path: Any) -> None:
+    gate = Gate(tmp_path)
+    envs = AsyncVectorEnv(gated([gate, None], "step"))
+    envs.reset()
+    envs.step_async([1, 2])
+    with pytest.raises(multiprocessing.TimeoutError, match="`step_wait` has timed out after 0.01 second"):
+        envs.step_wait(timeout=0.01)
+    gate.let_pass()
+    assert envs.step_wait()[1].tolist() == [1, 2]
+    envs.close()
