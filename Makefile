@@ -65,7 +65,20 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
-$(WHEEL): $(BIN)/python $(SOURCES)
+# If there is no C++ compiler, PyPI's zig is one.
+COMPILER := $(if $(shell command -v c++ || command -v g++ || command -v clang++),,build/compiler/c++)
+ifneq ($(COMPILER),)
+export PATH := $(CURDIR)/build/compiler:$(PATH)
+endif
+
+build/compiler/c++: $(BIN)/python packaging/requirements.txt
+	$(BIN)/python -m pip install --quiet "$$(grep ziglang packaging/requirements.txt)"
+	@mkdir -p build/compiler
+	@for name in cc ar ranlib c++; do \
+	    printf '#!/bin/sh\nexec "%s" -m ziglang %s "$$@"\n' "$(CURDIR)/$(BIN)/python" $$name > build/compiler/$$name && \
+	    chmod +x build/compiler/$$name || exit; done
+
+$(WHEEL): $(BIN)/python $(COMPILER) $(SOURCES)
 	rm -rf build/wheel
 	$(BIN)/python -m pip install --quiet $(BUILD_REQUIRES)
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
