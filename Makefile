@@ -69,6 +69,8 @@ $(BIN)/python:
 COMPILER := $(if $(shell command -v c++ || command -v g++ || command -v clang++),,build/compiler/c++)
 ifneq ($(COMPILER),)
 export PATH := $(CURDIR)/build/compiler:$(PATH)
+export CC := $(CURDIR)/build/compiler/cc
+export CXX := $(CURDIR)/build/compiler/c++
 endif
 
 build/compiler/c++: $(BIN)/python packaging/requirements.txt
