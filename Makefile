@@ -261,7 +261,7 @@ test-portable:  ## what other systems than Linux get, built and tried on Linux: 
 	SKBUILD_BUILD_DIR=$(OTHER)/cmake SKBUILD_CMAKE_DEFINE=REMUDA_PORTABLE=ON $(OTHER)/bin/python -m pip install --quiet .
 	$(OTHER)/bin/python -m pip install --quiet "torch==2.13.0"
 	$(OTHER)/bin/python -m pip install --quiet stable-baselines3 mpe2 "gymnasium[classic-control]"
-	$(OTHER)/bin/python packaging/elsewhere.py
+	$(OTHER)/bin/python packaging/elsewhere.py --quick-starts
 
 test-lowest:  ## with the oldest dependencies that pyproject.toml declares, on PYTHON=python3.10
 	$(other_environment)

@@ -2,6 +2,8 @@
 
     make test-portable
 
+With `--quick-starts` it runs the first programs of pages, too.
+
 The core is built as for other systems (REMUDA_PORTABLE). Modules and functions that Python has on POSIX systems only
 are removed before remuda is imported, so code that needs one fails here. This test cannot cover another compiler, and
 another system's threads and clocks.
@@ -93,7 +95,7 @@ def main() -> None:
         with remuda.Pool([smoke["Walk"]] * 2) as pool:
             assert pool.backend == "thread"
     assert len(warned) == 1 and "backend='thread'" in warned[0], warned
-    for page, framework in QUICK_STARTS.items():
+    for page, framework in QUICK_STARTS.items() if "--quick-starts" in sys.argv else ():
         start_quickly(page, framework)
     leave_a_thread(remuda, smoke["Walk"])
     for arguments in (["--version"], ["bench", "--help"], ["replay", "--help"]):

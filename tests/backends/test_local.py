@@ -144,5 +144,15 @@ def test_processes_need_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         NotImplementedError, match="expected Linux for backend='process', got darwin; use backend='thread'"
     ):
-        Pool(counting(1))
+        Pool(counting(1), backend="process")
     Pool(counting(1), backend="serial").close()
+
+
+def test_elsewhere_threads_are_the_default_with_one_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    for backend in (None, "auto", None):
+        with Pool(counting(2), num_workers=2, backend=backend) as pool:
+            assert pool.backend == "thread"
+    assert len([record for record in caplog.records if "backend='thread'" in record.getMessage()]) <= 1

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
+import gymnasium
 import numpy as np
 from gymnasium import Space, Wrapper, spaces
 from gymnasium.envs.registration import EnvSpec
@@ -25,6 +26,7 @@ from remuda.errors import InvalidEnvError, RemudaError
 
 _TEXT_MODES = ("ansi", "ansi_list")
 _MODES_ON_REQUEST = ("rgb_array", "depth_array")  # in which an env draws only when `render` is called
+_HAS_CHATTY_WRAPPERS = gymnasium.__version__.startswith("0.")  # they warn of attributes that only the inner env has
 _RECORDING = "remuda._videos.attaching"  # the module of `step` if the episodes of an env are recorded
 _DRAWING_WRAPPERS = ("AddRenderObservation", "PixelObservationWrapper", "RecordVideo", "RenderCollection")
 
@@ -167,8 +169,8 @@ class BuiltEnvs:
 
 def is_vector_env(env: Any) -> bool:
     """Returns whether `env` is a vector env like Gymnasium's. A mock object with every attribute is no vector env."""
-    if isinstance(env, Wrapper):  # a wrapper of Gymnasium 0.29 warns if it must look for an attribute in its env
-        env = env.unwrapped
+    if _HAS_CHATTY_WRAPPERS and isinstance(env, Wrapper):
+        env = core_of(env)
     return isinstance(getattr(env, "num_envs", None), int) and isinstance(
         getattr(env, "single_observation_space", None), Space
     )

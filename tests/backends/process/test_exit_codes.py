@@ -60,14 +60,14 @@ with Pool(fns, start_method="{start_method}", faults="restart") as pool:
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 def test_a_program_that_waits_for_all_its_children(start_method: str, script: Callable[..., Script]) -> None:
-    """The program may take a worker's exit code before the pool does."""
+    """The program or the pool's supervisor takes a worker's exit code, whichever is the first."""
     run = script(
         f"""
 pool = Pool(counting(2), start_method="{start_method}")
 pool.reset()
 os.kill(pids(pool)[0], signal.SIGKILL)
-if "{start_method}" != "forkserver":
-    say(os.wait()[0] == pids(pool)[0])
+with suppress(ChildProcessError):
+    os.waitpid(pids(pool)[0], 0)
 try:
     pool.step([0, 0])
 except WorkerDiedError as error:
@@ -75,8 +75,6 @@ except WorkerDiedError as error:
 pool.close()
 """
     )
-    if start_method != "forkserver":
-        assert run.read_line() is True
     assert run.read_line() in (-signal.SIGKILL, None)
     assert run.await_end() == (0, "", "")
 
