@@ -55,7 +55,8 @@ def _play(pool: remuda.Pool, steps: int, end: float) -> tuple[int, str | None]:
 
 def _difference(pool: remuda.Pool, batch: remuda.Batch, step: int) -> str | None:
     names = "observation", "reward", "termination", "truncation"
-    found = iterate(pool.observation_space, batch.obs), batch.rewards, batch.terminations, batch.truncations
+    observations: Any = iterate(pool.observation_space, batch.obs)
+    found = observations, batch.rewards, batch.terminations, batch.truncations
     for name, (one, other) in zip(names, found, strict=True):
         if pickle.dumps(one) != pickle.dumps(other):
             where = f"after {step:,} equal steps and actions" if step else "of the first reset"

@@ -18,7 +18,8 @@ def converted(env: Any, factory: str) -> Any:
         InvalidEnvError: shimmy is not installed. `factory`: the name of the env's factory in the error.
     """
     gym: Any = sys.modules.get("gym")  # an env of gym has imported it
-    if not isinstance(env, getattr(gym, "Env", ())) or isinstance(env.observation_space, gymnasium.Space):
+    kind: Any = getattr(gym, "Env", ())
+    if not isinstance(env, kind) or isinstance(env.observation_space, gymnasium.Space):
         return env
     try:
         import shimmy
