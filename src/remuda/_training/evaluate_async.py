@@ -45,8 +45,9 @@ def evaluate_async(
     If the program ends before the evaluation, the evaluation is abandoned.
 
     Args:
-        policy, envs, episodes, seed, video_folder, video_episodes, progress, **options: See `evaluate`. Do not use a
-            pool yourself until its evaluation is done. A pool spares each evaluation the start of workers.
+        policy, envs, episodes, seed, video_folder, video_episodes, progress: See `evaluate`. Do not use a pool yourself
+            until its evaluation is done. A pool spares each evaluation the start of workers.
+        **options: See `evaluate`.
 
     Returns:
         A `concurrent.futures.Future` of the `Evaluation`. Its `result()` raises the errors of the episodes and of the

@@ -155,11 +155,13 @@ class ShardActor:
 
     def _run(self, number: int, commands: Sequence[Command]) -> Reply:
         self._refused.clear()
+        pool = self._open
         for command in commands:
             if isinstance(command, RowCommand):
                 self._send(command)
-            else:
-                self._calls[command.sequence] = command.env, self._post(command)
+            else:  # in one hold of the hub's lock, so that no answer arrives before the call expects it
+                answers: Any = pool._engine.running.hub.in_turn(partial(self._post, command), pool._part)
+                self._calls[command.sequence] = command.env, answers
         rows, failures = self._receive(number)
         return self._reply(rows, failures, self._take_answers())
 
