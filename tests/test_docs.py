@@ -27,7 +27,10 @@ FRAMEWORKS = {
     "remuda.alf": "alf",
     "remuda.mlagents": "mlagents",
     **{name: name for name in ("stable_baselines3", "ding", "alf", "mlagents", "mpe2", "pettingzoo")},
-    **{name: name for name in ("ale_py", "envpool", "minari", "minigrid", "mlflow", "mo_gymnasium", "ray", "torch", "wandb")},
+    **{
+        name: name
+        for name in ("ale_py", "envpool", "minari", "minigrid", "mlflow", "mo_gymnasium", "ray", "torch", "wandb")
+    },
     "prometheus_client.core": "prometheus_client",
     "prometheus_client": "prometheus_client",
     "torch.utils.tensorboard": "tensorboard",
