@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from remuda import InvalidActionError
 from remuda._wording import name_some
-from remuda.pettingzoo.agents_env import TERMINATIONS, TRUNCATIONS
+from remuda.pettingzoo.agents_env import REWARDS, TERMINATIONS, TRUNCATIONS
 from remuda.pettingzoo.groups import Group, Space, views, within
 
 ByAgent: TypeAlias = dict[str, Any]
@@ -33,6 +33,7 @@ class Agents:
         self.group_of = {agent: group for group in groups for agent in group.agents}
         self.fillers = [within(group.action_space) for group in groups]  # actions of agents that are not there
         self.there = np.zeros((num_envs, len(names)), np.bool_)
+        self._places = [[names.index(agent) for agent in group.agents] for group in groups]  # in `names`, by group
 
     def alive(self, shown: npt.NDArray[Any], ended: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Returns which agents act next. `shown`: by the observations; `ended`: the envs whose episode has ended.
@@ -47,13 +48,14 @@ class Agents:
         ids = list(range(len(self.there))) if env_ids is None else list(env_ids)
         if unknown := actions.keys() - self.group_of.keys():
             raise InvalidActionError(f"expected agents of {list(self.names)}, got {sorted(unknown)}")
-        there = dict(zip(self.names, self.there[ids].T, strict=True))
-        if missing := [agent for agent, rows in there.items() if agent not in actions and rows.any()]:
-            where = name_some("env", [env for env, row in zip(ids, there[missing[0]], strict=True) if row])
-            raise InvalidActionError(f"expected actions of {missing[0]!r}, which is in {where}, got none")
+        there = self.there[ids]
+        for agent, rows in zip(self.names, there.T, strict=True):
+            if agent not in actions and rows.any():
+                where = name_some("env", [env for env, row in zip(ids, rows, strict=True) if row])
+                raise InvalidActionError(f"expected actions of {agent!r}, which is in {where}, got none")
         joined = {}
-        for group, filler in zip(self.groups, self.fillers, strict=True):
-            absent = ~np.stack([there[agent] for agent in group.agents], axis=1)
+        for group, filler, places in zip(self.groups, self.fillers, self._places, strict=True):
+            absent = ~there[:, places]
             own = [actions.get(agent) for agent in group.agents]
             joined[group.name] = _stacked(group.action_space, own, filler, absent if absent.any() else None, len(ids))
         return joined
@@ -67,7 +69,7 @@ class Agents:
         flags = rows[..., TERMINATIONS:, :] != 0
         failed = truncated & ~flags.any(axis=(-2, -1))
         flags[..., TRUNCATIONS - TERMINATIONS, :] |= failed[..., None] & before
-        return rows[..., 0, :], flags[..., 0, :], flags[..., 1, :]
+        return rows[..., REWARDS, :], flags[..., 0, :], flags[..., 1, :]
 
     def observations(self, joint: Mapping[str, Any], axis: int = 1) -> ByAgent:
         found = ByAgent()

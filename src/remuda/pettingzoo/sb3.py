@@ -45,7 +45,7 @@ class AgentsVecEnv(VecEnv):
             seed=seeds if any(seed is not None for seed in seeds) else None,
             options=options if any(options) else None,
         )
-        self.envs._take(batch)
+        self.envs._note(batch)
         self._reset_seeds()
         self._reset_options()
         self.reset_infos = self._infos(batch)
@@ -58,10 +58,8 @@ class AgentsVecEnv(VecEnv):
 
     def step_wait(self) -> Any:
         before, batch = self.envs._agents.there.copy(), self.envs.pool.recv()
-        _, rewards, terminations, truncations, _ = self.envs._take(batch)
-        ended = [np.stack(list(flags.values()), axis=1) for flags in (terminations, truncations)]
-        is_over = batch.dones[:, None]
-        dones = (ended[0] | ended[1] | is_over).reshape(-1)
+        rewards, terminations, truncations = self.envs._note(batch)
+        dones = (terminations | truncations | batch.dones[:, None]).reshape(-1)
         infos, obs = self._infos(batch), self._rows(batch.obs)
         finals = None if batch.final_obs is None else self._rows(batch.final_obs)
         for row in np.flatnonzero(dones).tolist():
@@ -69,10 +67,10 @@ class AgentsVecEnv(VecEnv):
             last = finals if batch.dones[env] else obs
             known = before[env, agent] and last is not None
             infos[row]["terminal_observation"] = _row(last, row) if known else self._blank
-            infos[row]["TimeLimit.truncated"] = bool(ended[1][env, agent] and not ended[0][env, agent])
+            infos[row]["TimeLimit.truncated"] = bool(truncations[env, agent] and not terminations[env, agent])
             if not batch.dones[env]:
                 _clear(obs, row)
-        return obs, np.stack(list(rewards.values()), axis=1).reshape(-1).astype(np.float32), dones, infos
+        return obs, rewards.reshape(-1).astype(np.float32), dones, infos
 
     def _rows(self, joint: Any) -> Any:
         """Returns the observations of all agents as copies, a row for each."""

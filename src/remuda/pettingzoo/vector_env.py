@@ -155,6 +155,11 @@ class ParallelVectorEnv(HasStats):
     # -- results -----------------------------------------------------------------------------------------
 
     def _take(self, batch: remuda.Batch) -> Results:
+        rewards, terminations, truncations = map(self._agents.by_agent, self._note(batch))
+        return self._agents.observations(batch.obs), rewards, terminations, truncations, batch.infos
+
+    def _note(self, batch: remuda.Batch) -> tuple[Any, Any, Any]:
+        """Keeps what the attributes tell of a batch. Returns its rewards, terminations and truncations: (n, agents)."""
         agents, self.env_ids = self._agents, batch.env_ids
         before, there = agents.there[batch.env_ids], agents.alive(batch.obs["alive"], batch.dones)
         numbers = agents.numbers(batch.rewards, batch.truncations, before)
@@ -162,8 +167,7 @@ class ParallelVectorEnv(HasStats):
         self.alive, self.extras, self.state = agents.by_agent(there), batch.extras, batch.obs.get("state")
         final = batch.final_obs if agents.in_same_step else None
         self.final_obs = None if final is None else agents.observations(final)
-        rewards, terminations, truncations = map(agents.by_agent, numbers)
-        return agents.observations(batch.obs), rewards, terminations, truncations, batch.infos
+        return numbers
 
     # -- calls -------------------------------------------------------------------------------------------
 

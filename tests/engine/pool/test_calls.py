@@ -51,6 +51,7 @@ def test_calls_and_attributes() -> None:
         assert pool.call("echo", 1, x=2) == [((1,), {"x": 2})] * 3
         assert pool.call("tag", env_ids=[2, 0]) == [2, 0]
         assert pool.apply(lambda env, a, b=0: env.tag + a + b, 10, b=5, env_ids=[1]) == [16]
+        assert pool.apply(lambda env, array: env.tag + int(array.sum()), np.arange(3), env_ids=[1]) == [4]
         assert pool.apply_async(lambda env, a: a, env_ids=[2, 1], per_env_args=[("x",), ("y",)]).result() == ["x", "y"]
         pool.set_attr("tag", 7)
         pool.set_attrs("tag", [8, 9], env_ids=[2, 0])

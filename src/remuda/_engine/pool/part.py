@@ -421,7 +421,7 @@ class Part:
         Raises: See `call_async`; ValueError also if `per_env_args` has the wrong length.
         """
         self._engine.check_open()
-        if args[:1] == ("render",):
+        if args and isinstance(args[0], str) and args[0] == "render":  # faces call by other functions than `call_async`
             self._engine.rendering.note_request()
         layout, targets = self._engine.layout, self._named(env_ids)
         order = CallEnv(fn, args, kwargs, about, on_rebuild)
