@@ -256,21 +256,21 @@ define other_environment
 	$(OTHER)/bin/python -m pip install --quiet --upgrade pip
 endef
 
-test-portable:  ## what other systems than Linux get, built and tried on Linux: threads and serial
+test-portable: $(COMPILER)  ## what other systems than Linux get, built and tried on Linux: threads and serial
 	$(other_environment)
 	SKBUILD_BUILD_DIR=$(OTHER)/cmake SKBUILD_CMAKE_DEFINE=REMUDA_PORTABLE=ON $(OTHER)/bin/python -m pip install --quiet .
 	$(OTHER)/bin/python -m pip install --quiet "torch==2.13.0"
 	$(OTHER)/bin/python -m pip install --quiet stable-baselines3 mpe2 "gymnasium[classic-control]"
 	$(OTHER)/bin/python packaging/elsewhere.py --quick-starts
 
-test-lowest:  ## with the oldest dependencies that pyproject.toml declares, on PYTHON=python3.10
+test-lowest: $(COMPILER)  ## with the oldest dependencies that pyproject.toml declares, on PYTHON=python3.10
 	$(other_environment)
 	SKBUILD_BUILD_DIR=$(OTHER)/cmake $(OTHER)/bin/python -m pip install --quiet . --constraint packaging/lowest.txt
 	$(OTHER)/bin/python packaging/smoke.py
 	$(OTHER)/bin/python -m pip install --quiet pytest pytest-xdist hypothesis --constraint packaging/lowest.txt
 	$(OTHER)/bin/python $(PYTEST) -W default $(TESTS)
 
-test-newest:  ## with the newest releases, and what is about to be one
+test-newest: $(COMPILER)  ## with the newest releases, and what is about to be one
 	$(other_environment)
 	SKBUILD_BUILD_DIR=$(OTHER)/cmake $(OTHER)/bin/python -m pip install --quiet --pre . gymnasium[classic-control,toy-text] numpy
 	$(OTHER)/bin/python -m pip install --quiet pytest pytest-xdist hypothesis
@@ -280,7 +280,7 @@ WITHOUT_GIL := tests/backends/test_local.py tests/engine/pool tests/engine/rollo
     tests/engine/supervision/test_hung_threads.py \
     --ignore tests/engine/pool/test_simulated_pictures.py
 test-free-threaded: PYTHON := $(PYTHON_FREE_THREADED)
-test-free-threaded:  ## threads without the GIL, on PYTHON_FREE_THREADED=python3.14t
+test-free-threaded: $(COMPILER)  ## threads without the GIL, on PYTHON_FREE_THREADED=python3.14t
 	$(other_environment)
 	SKBUILD_BUILD_DIR=$(OTHER)/cmake $(OTHER)/bin/python -m pip install --quiet . pytest pytest-xdist hypothesis
 	$(OTHER)/bin/python -c 'import sys, remuda.gymnasium; assert not sys._is_gil_enabled(), "the import has enabled the GIL"'

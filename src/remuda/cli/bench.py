@@ -13,6 +13,7 @@ from remuda._bench import report, workloads
 from remuda._bench.contenders import PEERS, Contender, Plan, UnavailableError, line_up
 from remuda._bench.picture import save_picture
 from remuda._bench.race import race
+from remuda._system.backend_here import backend_here
 from remuda._system.cores import usable_cores
 from remuda._system.directories import writable_file
 from remuda._system.packages import is_installed
@@ -38,7 +39,9 @@ def add_to(subcommands: Subcommands) -> None:
     add("--num-workers", "-w", type=at_least(1), metavar="N", help="remuda's workers (default: one per core)")
     add("--against", metavar="PEERS", help=f"of {peers}, with commas (default: those that are installed)")
     add("--seconds", type=at_least(0.01, float), default=3.0, metavar="S", help="seconds for each contender")
-    add("--backend", choices=("process", "thread", "serial"), default="process", help="remuda's backend")
+    add(
+        "--backend", choices=("process", "thread", "serial"), default=backend_here(warns=False), help="remuda's backend"
+    )
     add("--json", type=Path, metavar="FILE", help="write all figures to this file")
     add("--plot", type=Path, metavar="FILE", help="draw the figures, as .png or .svg")
 

@@ -6,12 +6,12 @@ import argparse
 import logging
 import os
 import signal
-import sys
 import time
 from typing import TYPE_CHECKING
 
 from remuda._bench import workloads
 from remuda._bench.contenders import Plan, line_up
+from remuda._system.backend_here import backend_here
 from remuda._system.cores import usable_cores
 
 from .bench import race_and_show
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .options import Subcommands
 
 _ENV = "CartPole-v1"
-_HAS_PROCESSES = sys.platform == "linux"
+_BACKEND = backend_here(warns=False)
 
 
 def add_to(subcommands: Subcommands) -> None:
@@ -35,10 +35,9 @@ def add_to(subcommands: Subcommands) -> None:
 def demo(options: argparse.Namespace) -> int:
     """Show remuda at work: CartPoles beside Gymnasium's AsyncVectorEnv, and a worker that is killed."""
     workers = min(options.num_envs, usable_cores())
-    backend = "process" if _HAS_PROCESSES else "thread"
-    plan = Plan(workloads.resolve(_ENV), options.num_envs, workers, backend)
+    plan = Plan(workloads.resolve(_ENV), options.num_envs, workers, _BACKEND)
     result = race_and_show(line_up(["gymnasium"]), plan, options.seconds)
-    if _HAS_PROCESSES and result.remuda.error is None:
+    if _BACKEND == "process" and result.remuda.error is None:
         print('\nNow a worker is killed with SIGKILL while its envs are stepped (faults="restart"):', flush=True)
         print(survive_a_kill())
     print("\nYour own env: remuda bench mymodule:make_env --num-envs 64")
