@@ -326,6 +326,7 @@ def test_a_forked_child_of_an_env_does_not_hide_its_death_later(side: str, scrip
         FORK_A_CHILD
         + f"""
 def after_stop(env, reader):
+    os.kill(reader, signal.SIGSTOP)
     while open(f"/proc/{{reader}}/stat").read().rpartition(")")[2].split()[0] != "T":
         pass  # not asleep, which is what the test waits for
     return "x" * 10**7
@@ -349,8 +350,8 @@ with Pool([TextEnv]) as pool:
 
 
 def _kill_in_the_middle(run: Script, pid: int) -> None:
-    """Stops the reader until the writer has filled its socket, and kills the writer before the reader continues."""
-    run.process.send_signal(signal.SIGSTOP)
+    """Waits until the writer has stopped the reader and filled its socket, and kills it before the reader continues."""
+    os.waitid(os.P_PID, run.process.pid, os.WSTOPPED | os.WNOWAIT)
     await_sleep(pid)
     watched = Watched([pid])
     os.kill(pid, signal.SIGKILL)
