@@ -204,6 +204,7 @@ class EnvHost(RowPickling):
             actions=layout.action_columns(arena),
             functions=[column.function for column in self._computed],
             computed=columns.computed,
+            step_columns=layout.step_columns,
         )
         self._announce_defaults()
         return self._loop

@@ -150,6 +150,7 @@ def _layout(settings: Settings, reports: Sequence[EnvReport]) -> Layout:
         resets_ahead=settings.has_resets_ahead,
         vector_size=settings.vector_size,
         computed=reports[0].computed,
+        step_columns=sum(column.of_step for column in check_extras(settings.extras)),
         reward_shape=reports[0].reward_shape,
         any_observation=override is not None,
     )
