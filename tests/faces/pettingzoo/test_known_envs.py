@@ -56,7 +56,7 @@ class Follower:
         old = info.get("final_info", info)
         if "fault" in old:
             self.faults += 1
-            self.numbers = {agent: (0.0, False, True) for agent in self.there}
+            self.numbers = dict.fromkeys(self.there, (0.0, False, True))
             self.there = []  # the last observations are repeated
         elif "episode_seed" in info and "final_info" not in info:
             self.numbers = {}
@@ -115,8 +115,9 @@ def compare(make: Callable[[], Any], steps: int, accident: Any = None, kill_at: 
         for i in itertools.count():
             if i >= steps and min(follower.episodes for follower in followers) > 1:
                 break
-            if i == kill_at:
+            if 0 <= kill_at <= i and 0 in stepped and followers[0].there:  # in an episode, between two steps
                 kill(envs.pool, 0)
+                kill_at = -1
             over = [row for row in stepped if not followers[row].there]
             if mode == "disabled" and over:
                 obs, infos = envs.reset(env_ids=over)
