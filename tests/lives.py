@@ -173,7 +173,7 @@ class Life:
         self._parts: tuple[Part, ...] = (whole,)  # of the whole, which are sent commands
         self._combination, self._width, self._is_twin = maker.combination, maker.width, maker.is_twin
         self._slots, self._limits, self._draw = whole.env_ids.tolist(), maker.limits(), random.Random(seed)
-        self._mode, self._restarts = self._combination["autoreset"], self._combination["faults"] == "restart"
+        self._mode, self._restarts = self._combination["autoreset"], self._combination["faults"] != "raise"
         self._has_threads = self._combination["backend"] == "thread"
         num_envs = SLOTS + self._combination["spares"]
         workers = features.pool_arguments(self._combination, maker.directory)["num_workers"]

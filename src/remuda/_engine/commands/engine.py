@@ -78,7 +78,7 @@ class Engine:
         self.tracer = PoolTracer(settings.name, running, history)
         reports = FaultReports(running, self.tracker, recorder, history)
         self.fault_log = reports.log
-        resolution = FaultResolution(running, self.faults)
+        resolution = FaultResolution(running, self.faults, settings.faults)
         supervisor = _supervisor(settings, running, self.faults, reports, resolution, infos)
         self.exchange = Exchange(running, self.faults, supervisor, resolution)
         names = tuple(column.name for column in check_extras(settings.extras))

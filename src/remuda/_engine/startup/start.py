@@ -116,7 +116,8 @@ def assign(settings: Settings, env_fns: Sequence[EnvFn]) -> list[Assignment]:
         info = WorkerInfo(index, settings.num_workers, env_ids, device.name)
         factories = env_fns[env_ids[0] // settings.width : (env_ids[-1] + 1) // settings.width]
         variables = {**device.variables, **variables_of(settings.worker_env, index)}
-        spec = HostSpec(info, settings.vector_size, settings.rebuilds, settings.lazy)
+        by_reset = settings.faults.reports_resets
+        spec = HostSpec(info, settings.vector_size, settings.rebuilds, settings.lazy, by_reset)
         assignments.append(Assignment(spec, factories, variables, computed, device.cores))
     return assignments
 
