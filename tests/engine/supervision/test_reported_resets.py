@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +186,17 @@ def test_faults_in_steps_and_of_idle_workers_count_as_before() -> None:
         kill(pool, 1)
         with pytest.raises(Exception, match="max_restarts=1"):
             pool.step([1, 1])
+
+
+def test_a_reset_that_had_not_begun_when_its_worker_died_is_made_by_the_successor() -> None:
+    policy = FaultPolicy("restart", resets="report")
+    with Pool(obedient(2), num_workers=2, autoreset="disabled", faults=policy) as pool:
+        pool.reset()
+        os.kill(pids_of(pool)[1], signal.SIGSTOP)
+        pool.send_reset(env_ids=[1])
+        kill(pool, 1)
+        batch = pool.recv()
+        assert batch.infos[0] == {} and not batch.truncations[0]
 
 
 def test_lasting_attributes_options_and_seeds_reach_the_env_that_a_reset_builds() -> None:

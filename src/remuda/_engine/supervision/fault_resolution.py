@@ -20,7 +20,7 @@ class FaultResolution:
     """Decides how the commands and episodes of failed envs end. That depends on the autoreset mode."""
 
     def __init__(self, running: Running, faults: Faults, policy: FaultPolicy) -> None:
-        self._reports_resets = policy.reports_resets
+        self._policy = policy
         self._running, self._layout = running, running.layout
         self._mode = running.layout.mode
         self._faults = faults
@@ -33,7 +33,8 @@ class FaultResolution:
         """
         over = all(map(self._running.slots.is_over, slots))  # checked first, because settling a slot ends its episode
         op = self._running.slots.last_op(slots[0])
-        if op == _core.Op.RESET and self._reports_resets and not faults[0].shared:
+        # A reset that had not begun, because its worker died before, is sent again.
+        if op == _core.Op.RESET and self._policy.reports(faults[0].operation) and not faults[0].shared:
             return self._resolve(Outcome.END_EPISODE, slots, faults)
         return self._resolve(self._outcome(op, over=over), slots, faults)
 

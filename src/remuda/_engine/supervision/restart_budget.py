@@ -21,8 +21,7 @@ class RestartBudget:
     """Makes a `Fault` for each env that failed, and counts it against the restart limits."""
 
     def __init__(self, policy: FaultPolicy, running: Running, faults: Faults, reports: FaultReports) -> None:
-        self._quota = Quota(policy)
-        self._uncounted = ("reset", "build") if policy.reports_resets else ()  # the caller decides on these
+        self._quota, self._policy = Quota(policy), policy
         self._running, self._backend, self._layout = running, running.backend, running.layout
         self._faults, self._reports = faults, reports
 
@@ -38,7 +37,7 @@ class RestartBudget:
         envs = self._faults.living(self._backend.workers[worker].env_ids)
         reason, operation = reason_of(error, envs)
         faults = [self._fault(env, kind_of(error), operation, error, shared=env != reason) for env in envs]
-        at = time.monotonic() if operation in self._uncounted else self._quota.next_restart(worker)
+        at = time.monotonic() if self._policy.reports(operation) else self._quota.next_restart(worker)
         return faults, at if self.charge(faults, restart_in_words(at)) else None
 
     def charge(self, faults: Sequence[Fault], then: str) -> bool:
@@ -47,7 +46,7 @@ class RestartBudget:
         `then`: the reaction if they do not, as text for the log.
         """
         each = [of_env[0] for of_env in self._layout.by_env(faults)]  # the faults of a vector env count as one
-        counted = [fault for fault in each if fault.operation not in self._uncounted]
+        counted = [fault for fault in each if not self._policy.reports(fault.operation)]
         limit = self._quota.charge(counted) if counted else None
         for fault in each:
             if not fault.shared:
