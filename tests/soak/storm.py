@@ -177,8 +177,9 @@ class Storm:
     # -- the pool's user ---------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        self._send(self._all_ids, resets=True)
-        self._recv()
+        while missing := [env_id for env_id in self._all_ids if env_id not in self._episodes]:
+            self._send(missing, resets=True)
+            self._recv()
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
@@ -222,19 +223,22 @@ class Storm:
         self._sent.clear()
         self._witness.take()
         seeds = [10**9 + 10**6 * (env_id + 1) + self._commands[env_id] for env_id in self._all_ids]
-        batch = self._pool.reset(seed=seeds)  # also waits for the successors of failed workers
-        assert len(batch) == len(self._all_ids)
+        rows = dict[int, Row]()
+        while missing := [env_id for env_id in self._all_ids if env_id not in rows]:  # again, if faults are reported
+            batch = self._pool.reset(seed=[seeds[env_id] for env_id in missing], env_ids=missing)
+            assert len(batch) == len(missing)  # it also waits for the successors of failed workers
+            each = {env_id: Row.of(batch, i) for i, env_id in enumerate(missing)}
+            rows |= {env_id: row for env_id, row in each.items() if "fault" not in row.info}
         self._witness.take()
         self._troubles.clear()
         self._sound.clear()
-        for env_id in self._all_ids:
-            row = Row.of(batch, env_id)
+        for env_id, row in rows.items():
             assert row.is_plain, row
             self._begin(env_id, row.obs, row.info, Flight(seeds[env_id]))
 
     def step_all(self, *, calm: bool = False) -> None:
         """One round in which all envs step together. `calm`: without new failures."""
-        if over := self._to_reset(self._all_ids):
+        while over := self._to_reset(self._all_ids):  # again, if a reset has failed and that is reported
             self._send(over, resets=True, calm=calm)
             self._recv()
         self._send(self._all_ids, calm=calm)
@@ -367,7 +371,9 @@ class Storm:
     def _note(self, env_id: int, row: Row) -> None:
         flight = self._sent.pop(env_id)
         same_step = self._pool.autoreset == "same_step"
-        if flight.seed is not None:
+        if flight.seed is not None and "fault" in row.info:  # with reported resets
+            self._note_fault(env_id, row)
+        elif flight.seed is not None:
             assert row.is_plain, row
             self._begin(env_id, row.obs, row.info, flight)
         elif self._episodes[env_id].over:  # the step was an autoreset
@@ -404,6 +410,10 @@ class Storm:
         if "fault" not in row.info:
             episode.steps.append((action, row.obs, row.reward, row.terminated, row.truncated, row.info))
             return
+        self._note_fault(env_id, row)
+
+    def _note_fault(self, env_id: int, row: Row) -> None:
+        """Checks the row of a fault: that of a step, which ends the episode, or of a reset."""
         text = str(row.info["fault"])
         assert text in self._unreported[env_id], row
         while (
@@ -411,7 +421,8 @@ class Storm:
         ):  # a later fault, of the following episode, may still have a row
             pass
         assert (row.reward, row.terminated, row.truncated, list(row.info)) == (0.0, False, True, ["fault"]), row
-        assert_same(row.obs, episode.last_obs)
+        if env_id in self._episodes:
+            assert_same(row.obs, self._episodes[env_id].last_obs)
         self.reported += 1
 
     def _check_episode(self, env_id: int) -> None:

@@ -9,6 +9,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,29 +29,33 @@ DEADLINE = 1.5  # seconds, far more than any step takes, even on a busy machine
 POLICY = FaultPolicy(
     "restart", step_timeout=DEADLINE, reset_timeout=DEADLINE, max_restarts=10**6, period=5.0, backoff=0.0
 )
-STORMS = [  # number, env, autoreset, workers, and min_envs: None waits for all envs
-    (0, "CartPole", "next_step", 16, None),
-    (1, "CartPole", "same_step", 4, 3),
-    (2, "CartPole", "disabled", 6, 5),
-    (3, "noise", "next_step", 5, 4),
-    (4, "noise", "same_step", 16, None),
-    (5, "noise", "disabled", 8, 1),
-    (6, "CartPole", "background", 16, 4),
-    (7, "noise", "background", 5, None),
+STORMS = [  # number, env, autoreset, workers, min_envs (None waits for all envs), and the reaction to failed resets
+    (0, "CartPole", "next_step", 16, None, "retry"),
+    (1, "CartPole", "same_step", 4, 3, "retry"),
+    (2, "CartPole", "disabled", 6, 5, "retry"),
+    (3, "noise", "next_step", 5, 4, "retry"),
+    (4, "noise", "same_step", 16, None, "retry"),
+    (5, "noise", "disabled", 8, 1, "retry"),
+    (6, "CartPole", "background", 16, 4, "retry"),
+    (7, "noise", "background", 5, None, "retry"),
+    (8, "noise", "disabled", 8, 3, "report"),
 ]
-BRIEFLY = [STORMS[4], STORMS[6]]  # one storm of each env, with the autoreset modes that begin most episodes
+BRIEFLY = [STORMS[4], STORMS[6], STORMS[8]]  # the autoreset modes that begin most episodes, and reported resets
 
 
 # An interrupt may arrive before a new socket or file has a name. The garbage collector then closes it.
 @pytest.mark.filterwarnings("ignore:unclosed :ResourceWarning")
 @pytest.mark.watchdog(600 + 60 * MINUTES)
-@pytest.mark.parametrize(("number", "kind", "autoreset", "workers", "min_envs"), STORMS if MINUTES else BRIEFLY)
+@pytest.mark.parametrize(
+    ("number", "kind", "autoreset", "workers", "min_envs", "resets"), STORMS if MINUTES else BRIEFLY
+)
 def test_a_pool_survives_hundreds_of_random_faults(
-    number: int, kind: str, autoreset: Any, workers: int, min_envs: int | None, tmp_path: Path
+    number: int, kind: str, autoreset: Any, workers: int, min_envs: int | None, resets: Any, tmp_path: Path
 ) -> None:
     box, witness = FuseBox(tmp_path / "fuses", ENVS), Witness()
     factories = [_fused(MAKERS[kind], box, env_id) for env_id in range(ENVS)]
-    pool = Pool(factories, num_workers=workers, autoreset=autoreset, faults=POLICY, start_timeout=20, log_advice=False)
+    policy = replace(POLICY, resets=resets)
+    pool = Pool(factories, num_workers=workers, autoreset=autoreset, faults=policy, start_timeout=20, log_advice=False)
     with witness.listening(), pool, Pool([MAKERS[kind]], backend="serial", autoreset="disabled") as reference:
         storm = Storm(pool, reference, box, witness, 100 * SEED + number)
         storm.begin()

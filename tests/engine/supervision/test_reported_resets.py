@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
