@@ -29,7 +29,18 @@ FRAMEWORKS = {
     **{name: name for name in ("stable_baselines3", "ding", "alf", "mlagents", "mpe2", "pettingzoo")},
     **{
         name: name
-        for name in ("ale_py", "envpool", "minari", "minigrid", "mlflow", "mo_gymnasium", "ray", "torch", "wandb")
+        for name in (
+            "agilerl",
+            "ale_py",
+            "envpool",
+            "minari",
+            "minigrid",
+            "mlflow",
+            "mo_gymnasium",
+            "ray",
+            "torch",
+            "wandb",
+        )
     },
     "prometheus_client.core": "prometheus_client",
     "prometheus_client": "prometheus_client",
