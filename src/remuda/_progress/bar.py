@@ -144,6 +144,7 @@ def rich_progress(what: str, *, stays: bool) -> Any:
         text = "a progress bar needs rich, which is not installed: pip install rich"
         raise MissingFrameworkError(text, name="rich") from missing
     columns = [TextColumn(what), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn()]
-    columns.append(TimeLeftColumn() if stays else TextColumn("{task.fields[note]}", markup=False))
+    columns += [TimeLeftColumn()] if stays else []
+    columns.append(TextColumn("{task.fields[note]}", markup=False))
     console = Console(stderr=True)
     return Progress(*columns, console=console, auto_refresh=False, transient=not stays, get_time=clock)

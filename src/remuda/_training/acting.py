@@ -6,9 +6,12 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from remuda._training.tasks.unit import Unit
 
 Ids: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -49,6 +52,8 @@ class PolicyContext:
         state: The policy's state for these envs: arrays or tensors with k rows, or dicts and tuples of them. Envs that
             begin an episode have rows of `policy.initial_state(count)`. The policy assigns the new state here, for the
             next call for these envs. None if the policy has no method `initial_state`.
+        units: (k,): in `evaluate_tasks`, the episodes that the envs play, each with a generator in place of `rng`; else
+            empty.
     """
 
     env_ids: Ids
@@ -56,6 +61,7 @@ class PolicyContext:
     rng: np.random.Generator
     shard: int = 0
     state: Any = None
+    units: tuple[Unit, ...] = ()
 
 
 def check_policy(policy: Any) -> None:
@@ -101,18 +107,21 @@ class Actor:
         if self._state is not None and (self._initial_state is None or _forms(self._fresh(1)) != _forms(self._state)):
             self._state = None
 
-    def context_for(self, env_ids: Ids, episode_starts: Callable[[], Flags]) -> dict[str, PolicyContext]:
+    def context_for(
+        self, env_ids: Ids, episode_starts: Callable[[], Flags], units: tuple[Unit, ...] = ()
+    ) -> dict[str, PolicyContext]:
         """Returns the keyword arguments with which to call `policy` for the envs in `env_ids`.
 
         Args:
             env_ids: (k,): the ids of the envs in the pool here.
             episode_starts: Returns `PolicyContext.episode_starts`.
+            units: `PolicyContext.units`.
         """
         if not self._takes_turn:
             return {}
         is_whole = np.array_equal(env_ids, self._all)
         self._rows = slice(None) if is_whole else env_ids.copy()  # copied: torch warns about read-only arrays
-        context = PolicyContext(env_ids + self._first_env, episode_starts(), self.rng, self._shard)
+        context = PolicyContext(env_ids + self._first_env, episode_starts(), self.rng, self._shard, units=units)
         context.state = self._state_of(self._rows, context.episode_starts)
         return {"context": context}
 
