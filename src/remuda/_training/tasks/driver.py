@@ -61,7 +61,6 @@ class Driver:
         tasks: tuple[Task, ...],
         schedule: Schedule,
         report: Callable[[dict[str, Any]], None],
-        *,
         attempts: int,
         min_envs: int,
         chunk: int | None,
@@ -149,9 +148,8 @@ class Driver:
 
     def _check_chunk(self, shape: tuple[int, ...], envs: int) -> None:
         if shape[:2] != (envs, self._chunk):
-            raise InvalidActionError(
-                f"expected actions of shape ({envs}, {self._chunk}, ...), as chunk={self._chunk} for each env, got {shape}"
-            )
+            wanted = f"({envs}, {self._chunk}, ...)"
+            raise InvalidActionError(f"expected actions of shape {wanted}, with chunk={self._chunk}, got {shape}")
 
     def _send_planned(self, envs: Sequence[int]) -> None:
         if envs:

@@ -115,22 +115,13 @@ def evaluate_tasks(
         rows = list(file.rows)
         schedule = Schedule(chosen, count, entropy, {(row["task"], row["episode"]) for row in rows})
         if len(schedule):
-            video_of = _video_of(video_folder, shown)
-            envs = min(num_envs, len(schedule))
             shows = bar.is_watched() if progress is None else progress
-            with closing(_Report(file, rows, len(chosen) * count, shows, 0.0 if progress else bar.PATIENCE)) as report:
-                with _pool(chosen, envs, attempts, pool_options) as pool:
-                    Driver(
-                        policy,
-                        pool,
-                        chosen,
-                        schedule,
-                        report,
-                        attempts=attempts,
-                        min_envs=min_envs,
-                        chunk=chunk,
-                        video_of=video_of,
-                    ).run()
+            shown_bar = bar.Bar("units", len(chosen) * count, 0.0 if progress else bar.PATIENCE, stays=True)
+            report = _Report(file, rows, shown_bar if shows else None)
+            video_of = _video_of(video_folder, shown)
+            with closing(report), _pool(chosen, min(num_envs, len(schedule)), attempts, pool_options) as pool:
+                driver = Driver(policy, pool, chosen, schedule, report, attempts, min_envs, chunk, video_of)
+                driver.run()
     return TaskResults(rows, [task.name for task in chosen], count, entropy)
 
 
@@ -180,10 +171,9 @@ def _video_name(unit: Unit) -> str:
 class _Report:
     """Takes the rows of units: writes them to the file, and shows the progress."""
 
-    def __init__(self, file: ResultsFile, rows: list[dict[str, Any]], total: int, shows: bool, patience: float) -> None:
-        """`rows`: those of units that ended before, to which further ones are added."""
-        self._file, self._rows = file, rows
-        self._bar = bar.Bar("units", total, patience, stays=True) if shows else None
+    def __init__(self, file: ResultsFile, rows: list[dict[str, Any]], shown: bar.Bar | None) -> None:
+        """`rows`: those of units that ended before, to which further ones are added. `shown`: the bar, if any."""
+        self._file, self._rows, self._bar = file, rows, shown
         self._show()
 
     def __call__(self, row: dict[str, Any]) -> None:
