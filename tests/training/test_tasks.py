@@ -1,17 +1,16 @@
-"""remuda.evaluate_tasks plays each unit as a loop over one env would, for any number of envs, faults and interruptions."""
+"""remuda.evaluate_tasks plays each unit like a loop over one env, with any number of envs, faults and interruptions."""
 
 from __future__ import annotations
 
 import json
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-import gymnasium
 import numpy as np
 import pytest
-import torch
 from task_envs import Flat, Mortal, Walk, kills
 
 import remuda
@@ -92,7 +91,13 @@ def without_faults(results: TaskResults) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("num_envs", [1, 3, 5])
 def test_rows_equal_those_of_a_plain_loop(num_envs: int, expected: Any, tmp_path: Path) -> None:
     results = evaluate_tasks(
-        Recurrent(), WALKS, episodes=EPISODES, num_envs=num_envs, seed=3, results=tmp_path / "a.jsonl", min_envs=num_envs
+        Recurrent(),
+        WALKS,
+        episodes=EPISODES,
+        num_envs=num_envs,
+        seed=3,
+        results=tmp_path / "a.jsonl",
+        min_envs=num_envs,
     )
     assert without_faults(results) == expected
     assert {row["attempts"] for row in results.rows} == {1}
@@ -114,7 +119,212 @@ def test_kills_and_interruptions_change_nothing(expected: Any, tmp_path: Path) -
                 run()
         else:
             results = run()
-    print(kills(folder))
+    assert kills(folder) >= 200
     assert without_faults(results) == expected
     evaluate_tasks(Recurrent(), tasks_of(*mortal), episodes=EPISODES, num_envs=1, seed=3, results=tmp_path / "1.jsonl")
     assert lines(file) == lines(tmp_path / "1.jsonl")
+
+
+def chunked(obs: Any, context: remuda.PolicyContext) -> Any:
+    return np.stack([np.outer([1.0, 0.5, 0.25], unit.rng.normal(size=2)) for unit in context.units])
+
+
+def play_chunks(task: Task, episode: int, seed: int = 3) -> tuple[float, int]:
+    """Plays an episode with `chunked` in a plain loop."""
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(episode, crc32(task.name.encode()))))
+    env, queue, total, over = task.make(), list[Any](), 0.0, False
+    env.reset(seed=int(np.random.SeedSequence(seed, spawn_key=(episode,)).generate_state(1)[0]) & 0x7FFFFFFF)
+    while not over:
+        queue = queue or list(np.outer([1.0, 0.5, 0.25], rng.normal(size=2)))
+        _, reward, over, _, _ = env.step(queue.pop(0))
+        total += reward
+    return total, env.steps
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+def test_chunks_of_actions_have_a_queue_for_each_env(backend: Any) -> None:
+    run = partial(evaluate_tasks, chunked, WALKS[:1], episodes=9, seed=3, chunk=3, backend=backend)
+    results = run(num_envs=4, min_envs=2)
+    assert [(row["return"], row["length"]) for row in results.rows] == [play_chunks(WALKS[0], k) for k in range(9)]
+    with pytest.raises(remuda.InvalidActionError, match=r"expected actions of shape \(2, 2, ...\).*got \(2, 3, 2\)"):
+        run(num_envs=2, min_envs=2, chunk=2)
+
+
+def still(obs: Any) -> Any:
+    return np.zeros((len(obs), 2))
+
+
+def test_the_policy_is_called_for_min_envs(tmp_path: Path) -> None:
+    sizes = list[int]()
+    counting = lambda obs: (sizes.append(len(obs)), still(obs))[1]  # noqa: E731
+    evaluate_tasks(counting, WALKS[:1], episodes=12, num_envs=4, min_envs=4)
+    assert sizes[0] == 4 and set(sizes[:8]) == {4}  # later, fewer envs play
+    results = [evaluate_tasks(still, WALKS, episodes=5, num_envs=n, min_envs=m) for n, m in ((4, 4), (2, 1))]
+    assert results[0].rows == results[1].rows
+
+
+def test_a_finished_run_starts_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "sub" / "results.jsonl"
+    first = evaluate_tasks(still, WALKS, episodes=3, num_envs=2, results=file)
+    text = file.read_text()
+    again = evaluate_tasks(fail, [remaking(task, fail) for task in WALKS], episodes=3, num_envs=2, results=file)
+    assert again.rows == first.rows and file.read_text() == text
+
+
+def remaking(task: Task, make: Any) -> Task:
+    """Returns a task with another function that makes its env."""
+    fields = {name: getattr(task, name) for name in ("max_steps", "instruction", "init_states", "success")}
+    return Task(task.name, make, **fields)
+
+
+def fail(*_: Any) -> Any:
+    raise AssertionError("this is not called")
+
+
+def test_a_torn_last_line_is_cut_and_its_unit_played_again(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    first = evaluate_tasks(still, WALKS, episodes=3, num_envs=1, results=file)
+    whole = file.read_bytes()
+    for cut in (1, 30, len(whole) - 20):  # within the last row, and within the line of the run
+        file.write_bytes(whole[:-cut])
+        left = file.read_bytes().count(b"\n") - 1
+        if left > 0:
+            assert len(TaskResults.load(file)) == left
+        assert evaluate_tasks(still, WALKS, episodes=3, num_envs=1, results=file).rows == first.rows
+        assert file.read_bytes() == whole
+
+
+def test_a_file_of_another_run_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    evaluate_tasks(still, WALKS, episodes=2, num_envs=2, results=file)
+    text = file.read_text()
+    for change, expected in (
+        ({"seed": 1}, "seed=1, got seed=0"),
+        ({"episodes": 3}, "episodes=3, got episodes=2"),
+        ({"tasks": WALKS[:2]}, "with tasks="),
+        ({"tasks": [Task("plain", Walk), remaking(WALKS[1], Walk), Task("short", Walk, max_steps=4)]}, "with tasks="),
+    ):
+        with pytest.raises(ValueError, match=expected):
+            evaluate_tasks(still, **{"tasks": WALKS, "episodes": 2, "num_envs": 2, "results": file, **change})
+    moved = Task("from a state", Walk, init_states=[0.5, -2.0, -7.5], instruction="walk")
+    with pytest.raises(ValueError, match="with tasks="):
+        evaluate_tasks(still, [WALKS[0], moved, WALKS[2]], episodes=2, num_envs=2, results=file)
+    assert file.read_text() == text
+    for content in (b"a model", b"a text\n", b"[1]\n", b'{"seed": 1}\n'):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=r"expected .* (in|to have|in line 1 of) "):
+            evaluate_tasks(still, WALKS, episodes=2, num_envs=2, results=file)
+        assert file.read_bytes() == content
+
+
+class Clumsy(Walk):
+    """Raises, hangs or returns nonsense in the second step of each first play of an episode with an even seed."""
+
+    def __init__(self, folder: Path, how: str) -> None:
+        super().__init__()
+        self._folder, self._how = folder, how
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self._mark = self._folder / f"{seed}"
+        self._is_due = seed is not None and seed % 2 == 0 and not self._mark.exists()
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        if self._is_due and self.steps == 1:
+            self._mark.touch()
+            if self._how == "hang":
+                threading.Event().wait()
+            if self._how == "nonsense":
+                return np.zeros(7), 0.0, False, False, {}
+            raise ValueError("clumsy")
+        return super().step(action)
+
+
+@pytest.mark.parametrize(
+    ("how", "backend", "kind"),
+    [
+        ("raise", "process", "exception"),
+        ("raise", "serial", "exception"),
+        ("raise", "thread", "exception"),
+        ("nonsense", "process", "exception"),
+        ("hang", "process", "timeout"),
+    ],
+)
+def test_a_unit_with_a_fault_is_played_again(how: str, backend: Any, kind: str, tmp_path: Path) -> None:
+    faults = FaultPolicy(step_timeout=1.0 if how == "hang" else None, backoff=0.0)
+    run = partial(evaluate_tasks, still, episodes=6, num_envs=2)
+    results = run([Task("walk", partial(Clumsy, tmp_path, how))], faults=faults, backend=backend)
+    assert without_faults(results) == without_faults(run([Task("walk", Walk)]))
+    for row in results.rows:
+        assert row["attempts"] == 2 - row["seed"] % 2 == 1 + len(row["faults"])
+        assert all(text.startswith(f"{kind} in step: ") for text in row["faults"])
+    assert {row["attempts"] for row in results.rows} == {1, 2}
+
+
+@pytest.mark.parametrize(("info", "expected"), [({}, "to have the key 'is_success'"), ({"is_success": 0.5}, "got 0.5")])
+def test_success_must_be_clear(info: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    task = Task("walk", Walk, success="is_success" if not info else lambda _: info["is_success"])
+    task = Task("short", Walk, max_steps=1) if not info else task
+    with pytest.raises(ValueError, match=expected):
+        evaluate_tasks(still, [task], episodes=2, num_envs=1, results=tmp_path / "a.jsonl")
+    assert len(TaskResults.load(tmp_path / "a.jsonl")) == 0
+
+
+def test_mistakes_of_the_caller_are_raised() -> None:
+    with pytest.raises(remuda.SpaceMismatchError, match=r"observation space of task 'flat' .*shape \(4,\) instead of"):
+        evaluate_tasks(still, [Task("walk", Walk), Task("flat", Flat)], episodes=2, num_envs=1)
+    with pytest.raises(remuda.InvalidEnvError, match="expected make of task 'none' to return an env, got None"):
+        evaluate_tasks(still, [Task("walk", Walk), Task("none", lambda: None)], episodes=2, num_envs=1)
+    with pytest.raises(remuda.EnvError, match="no simulator"):
+        evaluate_tasks(still, [Task("walk", no_simulator)], episodes=2, num_envs=1)
+    with pytest.raises(remuda.StateError, match=r"context.units\[i\].rng"):
+        evaluate_tasks(lambda obs, context: context.rng.random(2), WALKS, episodes=1, num_envs=1)
+
+
+def no_simulator() -> Any:
+    raise ModuleNotFoundError("no simulator")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "expected"),
+    [
+        ({"tasks": []}, ValueError, "at least one task"),
+        ({"tasks": [Walk]}, TypeError, "sequence of remuda.Task"),
+        ({"tasks": [WALKS[0], WALKS[0]]}, ValueError, "different names"),
+        ({"seed": None}, ValueError, "got None"),
+        ({"min_envs": 3}, ValueError, "min_envs to be an int from 1 to 2"),
+        ({"chunk": 0}, ValueError, "chunk"),
+        ({"attempts": 0}, ValueError, "attempts"),
+        ({"autoreset": "same_step"}, ValueError, "without autoreset="),
+        ({"faults": "raise"}, ValueError, "got 'raise'"),
+        ({"num_worker": 1}, TypeError, "num_workers"),
+        ({"policy": 1}, TypeError, "policy"),
+    ],
+)
+def test_wrong_arguments(arguments: dict[str, Any], error: type[Exception], expected: str) -> None:
+    with pytest.raises(error, match=expected):
+        evaluate_tasks(**{"policy": still, "tasks": WALKS, "episodes": 1, "num_envs": 2, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"name": ""}, ValueError),
+        ({"make": 1}, TypeError),
+        ({"success": 1}, TypeError),
+        ({"max_steps": 0}, ValueError),
+        ({"init_states": []}, ValueError),
+    ],
+)
+def test_wrong_tasks(arguments: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match="expected "):
+        Task(**{"name": "walk", "make": Walk, **arguments})
+
+
+def test_videos_have_the_names_of_tasks(tmp_path: Path) -> None:
+    tasks = [Task("to the left/right", partial(Walk, render_mode="rgb_array"), max_steps=2, success=lambda info: True)]
+    evaluate_tasks(still, tasks, episodes=3, num_envs=2, video_folder=tmp_path / "videos", video_episodes=[0, 2])
+    found = sorted(path.name for path in (tmp_path / "videos").iterdir())
+    assert found == ["to-the-left-right-episode-0.mp4", "to-the-left-right-episode-2.mp4"]
+    with pytest.raises(remuda.InvalidEnvError, match="render_mode='rgb_array' for videos of 'plain', got None"):
+        evaluate_tasks(still, WALKS[:1], episodes=1, num_envs=1, video_folder=tmp_path / "others")
