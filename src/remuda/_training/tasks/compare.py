@@ -37,7 +37,8 @@ class Comparison:
         1947; exact as in Agresti, "Categorical Data Analysis", section 10.1).
         """
         n, fewer = self.wins + self.losses, min(self.wins, self.losses)
-        return min(1.0, 2 * sum(math.comb(n, k) for k in range(fewer + 1)) / 2**n)
+        tail: float = sum(math.comb(n, k) for k in range(fewer + 1)) / 2**n
+        return min(1.0, 2 * tail)
 
     @property
     def difference(self) -> float:

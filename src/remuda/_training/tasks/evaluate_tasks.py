@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium import Space
 
-from remuda import EnvError, FaultPolicy, Pool, PoolOptions, StartTimeoutError, WorkerDiedError
+from remuda import EnvError, FaultPolicy, Pool, PoolOptions, Ray, StartTimeoutError, WorkerDiedError
 from remuda._keywords import check_keywords
 from remuda._progress import bar
 from remuda._training.acting import Policy, check_policy
@@ -119,7 +119,7 @@ def evaluate_tasks(
             shown_bar = bar.Bar("units", len(chosen) * count, 0.0 if progress else bar.PATIENCE, stays=True)
             report = _Report(file, rows, shown_bar if shows else None)
             video_of = _video_of(video_folder, shown)
-            with closing(report), _pool(chosen, min(num_envs, len(schedule)), attempts, pool_options) as pool:
+            with closing(report), _pool(chosen, num_envs, attempts, pool_options) as pool:
                 driver = Driver(policy, pool, chosen, schedule, report, attempts, min_envs, chunk, video_of)
                 driver.run()
     return TaskResults(rows, [task.name for task in chosen], count, entropy)
@@ -146,9 +146,12 @@ def _pool(tasks: tuple[Task, ...], num_envs: int, attempts: int, options: dict[s
 def _spaces(tasks: tuple[Task, ...], attempts: int, options: dict[str, Any]) -> tuple[Space[Any], Space[Any]]:
     """Builds an env of the first task that can be built, in a worker, and returns its spaces."""
     error: Exception | None = None
+    alone = {**options, "num_workers": 1}
+    if isinstance(backend := options.get("backend"), Ray):
+        alone["backend"] = replace(backend, shards=1)
     for index in [*range(len(tasks))] * attempts:
         try:
-            with Pool([partial(TaskEnv, tasks, index)], **{**options, "num_workers": 1}) as pool:
+            with Pool([partial(TaskEnv, tasks, index)], **alone) as pool:
                 return pool.single_observation_space, pool.single_action_space
         except (EnvError, WorkerDiedError, StartTimeoutError) as failed:
             error = failed

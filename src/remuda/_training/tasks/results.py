@@ -37,7 +37,7 @@ class TaskResults:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TaskResults:
-        """Returns the results in a file that `evaluate_tasks` has written, or still writes.
+        """Returns the results in the file `path`, which `evaluate_tasks` has written, or still writes.
 
         Raises:
             ValueError: The file has something else.
@@ -67,7 +67,7 @@ class TaskResults:
         return interval(successes, done, confidence) if done else (0.0, 1.0)
 
     def to_png(self, path: str | os.PathLike[str]) -> None:
-        """Draws the rate of each task with its 95 % interval into a PNG file.
+        """Draws the rate of each task with its 95 % interval into the PNG file `path`.
 
         Raises:
             MissingFrameworkError: matplotlib is not installed.

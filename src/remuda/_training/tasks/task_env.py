@@ -25,7 +25,8 @@ class TaskEnv(gymnasium.Env[Any, Any]):
 
     def __init__(self, tasks: tuple[Task, ...], spaces: tuple[Space[Any], Space[Any]] | int) -> None:
         """`spaces`: those of observations and actions of all tasks; or the index of a task to build, which has them."""
-        self._tasks, self._task, self.env = tasks, -1, None
+        self._tasks, self._task = tasks, -1
+        self.env: Any = None
         if isinstance(spaces, int):
             self._build(spaces)
             spaces = self.env.observation_space, self.env.action_space
@@ -37,7 +38,7 @@ class TaskEnv(gymnasium.Env[Any, Any]):
         if options["task"] != self._task:
             self._change(options["task"])
         self._steps = 0
-        begun = self.env.reset(seed=seed, options=options["options"])
+        begun: tuple[Any, dict[str, Any]] = self.env.reset(seed=seed, options=options["options"])
         self._recorder.expected = self._video(options["video"])
         self._recorder.begin()
         return begun
