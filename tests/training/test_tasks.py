@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 import threading
 from functools import partial
 from pathlib import Path
@@ -328,3 +330,67 @@ def test_videos_have_the_names_of_tasks(tmp_path: Path) -> None:
     assert found == ["to-the-left-right-episode-0.mp4", "to-the-left-right-episode-2.mp4"]
     with pytest.raises(remuda.InvalidEnvError, match="render_mode='rgb_array' for videos of 'plain', got None"):
         evaluate_tasks(still, WALKS[:1], episodes=1, num_envs=1, video_folder=tmp_path / "others")
+
+
+def raising(_: Any = None) -> Any:
+    raise RuntimeError("a simulator that does not start")
+
+
+class RaisesInReset(Walk):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        raise RuntimeError("no scene")
+
+
+class HangsInReset(Walk):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        threading.Event().wait()
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_a_task_whose_reset_kills_costs_only_its_units(num_envs: int, tmp_path: Path) -> None:
+    deadly = Task("deadly", partial(Mortal, tmp_path, "deadly", {"reset": 1000}))
+    tasks = [WALKS[0], deadly, WALKS[2]]
+    results = evaluate_tasks(still, tasks, episodes=4, num_envs=num_envs, faults=AT_ONCE)
+    assert [(row["status"], row["attempts"], row["success"], row["return"]) for row in results["deadly"].rows] == [
+        ("fault", 3, None, None)
+    ] * 4
+    assert all(text.startswith("death in reset: ") for row in results.faulted for text in row["faults"])
+    assert kills(tmp_path) == 12 and len(results.faulted) == 4
+    alone = evaluate_tasks(still, [WALKS[0], WALKS[2]], episodes=4, num_envs=1)
+    assert results["plain"].rows + results["short"].rows == alone.rows
+    assert results.success_rate == alone.success_rate
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+@pytest.mark.parametrize("make", [raising, RaisesInReset])
+def test_a_task_that_cannot_begin_has_faults_on_each_backend(backend: Any, make: Any) -> None:
+    tasks = [Task("bad", make), WALKS[0]]
+    results = evaluate_tasks(still, tasks, episodes=3, num_envs=2, attempts=2, backend=backend, faults=AT_ONCE)
+    assert [row["attempts"] for row in results.faulted] == [2, 2, 2] and len(results["plain"].faulted) == 0
+    assert all(text.startswith("exception in ") for row in results.faulted for text in row["faults"])
+    assert "(3 ended by faults)" in repr(results)
+
+
+def test_a_reset_that_hangs_is_a_fault() -> None:
+    faults = FaultPolicy(reset_timeout=2.0, backoff=0.0)
+    tasks = [WALKS[0], Task("stuck", HangsInReset)]
+    results = evaluate_tasks(still, tasks, episodes=1, num_envs=2, attempts=1, faults=faults)
+    assert [row["task"] for row in results.faulted] == ["stuck"]
+    assert results.faulted[0]["faults"][0].startswith("timeout in reset: ")
+
+
+def test_faults_of_other_envs_in_a_worker_do_not_count(tmp_path: Path) -> None:
+    mortal = Task("walk", partial(Mortal, tmp_path, "walk", {"step": 1}))
+    run = partial(evaluate_tasks, still, episodes=6, num_envs=3)
+    results = run([mortal], num_workers=1, attempts=2, faults=AT_ONCE)
+    assert without_faults(results) == without_faults(run([Task("walk", Walk)]))
+    assert max(row["attempts"] for row in results.rows) > 2  # with the faults of others
+
+
+def test_the_bar_has_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setenv("COLUMNS", "100")
+    tasks = [Task("good", Walk, success=lambda info: True), Task("bad", RaisesInReset)]
+    evaluate_tasks(still, tasks, episodes=2, num_envs=1, backend="serial", attempts=1, progress=True)
+    assert "4/4" in stderr.getvalue() and "100 % success" in stderr.getvalue()

@@ -21,6 +21,7 @@ from remuda import (
     WorkerDiedError,
 )
 from remuda._training.acting import Actor, Policy, _map
+from remuda._training.tasks.report import Report
 from remuda._training.tasks.task import Task
 from remuda._training.tasks.unit import Schedule, Unit
 from remuda._wire.codec import SpaceCodec
@@ -48,11 +49,7 @@ class _Play:
 
 
 class Driver:
-    """Plays the units of a schedule in a pool of `TaskEnv`, and reports each one's row.
-
-    Attributes:
-        report: Called with the row of each unit when it has ended.
-    """
+    """Plays the units of a schedule in a pool of `TaskEnv`, and reports the row of each."""
 
     def __init__(
         self,
@@ -60,7 +57,7 @@ class Driver:
         pool: Pool,
         tasks: tuple[Task, ...],
         schedule: Schedule,
-        report: Callable[[dict[str, Any]], None],
+        report: Report,
         attempts: int,
         min_envs: int,
         chunk: int | None,
@@ -74,7 +71,7 @@ class Driver:
             schedule,
         )
         self._attempts, self._min_envs, self._chunk, self._video_of = attempts, min_envs, chunk, video_of
-        self.report = report
+        self._rows = report
         self._obs, self._actions = SpaceCodec(pool.single_observation_space), SpaceCodec(pool.single_action_space)
         self._plays: dict[int, _Play] = {}  # by env: the unit that it plays
         self._waiting: dict[int, Any] = {}  # by env: the leaves of the observation that the policy has not seen yet
@@ -91,6 +88,7 @@ class Driver:
                 self._take(self._pool.recv(min(missing, in_flight)))
             else:
                 self._act()
+            self._rows.show()
 
     def _begin(self, envs: Iterable[int]) -> None:
         """Makes idle envs begin their next units, if there are any."""
@@ -178,7 +176,7 @@ class Driver:
         unit, faults = play.unit, self._faults.pop((play.task, play.unit.episode), [])
         row = {"task": unit.task, "episode": unit.episode, "seed": unit.seed, "init_state": unit.init_state}
         row |= {"status": status, "success": success, "return": total, "length": length, "terminated": terminated}
-        self.report(row | {"attempts": len(faults) + (status == "done"), "faults": faults})
+        self._rows.add(row | {"attempts": len(faults) + (status == "done"), "faults": faults})
 
 
 def _batched(codec: SpaceCodec, leaves: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> Any:

@@ -20,6 +20,7 @@ from remuda._progress import bar
 from remuda._training.acting import Policy, check_policy
 from remuda._training.arguments import check_count, check_progress, check_seed, check_videos
 from remuda._training.tasks.driver import Driver
+from remuda._training.tasks.report import Report
 from remuda._training.tasks.results import TaskResults
 from remuda._training.tasks.results_file import ResultsFile, describe_run
 from remuda._training.tasks.task import Task, check_tasks
@@ -117,7 +118,7 @@ def evaluate_tasks(
         if len(schedule):
             shows = bar.is_watched() if progress is None else progress
             shown_bar = bar.Bar("units", len(chosen) * count, 0.0 if progress else bar.PATIENCE, stays=True)
-            report = _Report(file, rows, shown_bar if shows else None)
+            report = Report(file, rows, shown_bar if shows else None)
             video_of = _video_of(video_folder, shown)
             with closing(report), _pool(chosen, num_envs, attempts, pool_options) as pool:
                 driver = Driver(policy, pool, chosen, schedule, report, attempts, min_envs, chunk, video_of)
@@ -169,32 +170,3 @@ def _video_of(folder: str | os.PathLike[str] | None, episodes: frozenset[int]) -
 
 def _video_name(unit: Unit) -> str:
     return re.sub(r"[^\w.-]+", "-", unit.task) + f"-episode-{unit.episode}.mp4"
-
-
-class _Report:
-    """Takes the rows of units: writes them to the file, and shows the progress."""
-
-    def __init__(self, file: ResultsFile, rows: list[dict[str, Any]], shown: bar.Bar | None) -> None:
-        """`rows`: those of units that ended before, to which further ones are added. `shown`: the bar, if any."""
-        self._file, self._rows, self._bar = file, rows, shown
-        self._show()
-
-    def __call__(self, row: dict[str, Any]) -> None:
-        self._file.write(row)
-        self._rows.append(row)
-        self._show()
-
-    def _show(self) -> None:
-        if self._bar is not None:
-            self._bar.show(lambda: len(self._rows), self._note)
-
-    def _note(self) -> str:
-        done = [row["success"] for row in self._rows if row["status"] == "done"]
-        faulted = len(self._rows) - len(done)
-        rate = f"{100 * sum(done) / len(done):.0f} % success" if done else ""
-        return f"{rate}, {faulted} by faults" if faulted else rate
-
-    def close(self) -> None:
-        """Hides the bar; it stays in the terminal."""
-        if self._bar is not None:
-            self._bar.finish(len(self._rows))
