@@ -29,7 +29,7 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "vector_size": (None, WIDTH),
     "parts": (1, 2, IN_THREADS),
     "renew_every": (None, 2),
-    "faults": ("raise", "restart"),
+    "faults": ("raise", "restart", "report"),  # "report": "restart", but faults in resets are reported
     "deadlines": (False, True),
     "max_concurrency": (None, 1),
     "seeding": ("gymnasium", "per_episode"),
@@ -61,6 +61,8 @@ _ONE_BY_ONE = "neither reset nor built one by one"
 _VECTOR = ("vector_size", WIDTH)
 _AHEAD = ("resets_ahead", True)
 _SPARES = ("spares", SPARES)
+_REPORT = ("faults", "report")
+_BY_CALLER = "only the caller of a reset can decide"
 
 REFUSALS = (
     Refusal((_VECTOR, _SPARES), _ONE_BY_ONE),
@@ -77,6 +79,9 @@ REFUSALS = (
     Refusal((_AHEAD, ("autoreset", "disabled")), "by your reset"),
     Refusal((_AHEAD, ("max_concurrency", 1)), "do so while others step"),
     Refusal((_VECTOR, ("deadlines", True), ("backend", "thread")), "only a process can be stopped from outside"),
+    Refusal((_VECTOR, _REPORT), _ONE_BY_ONE),
+    *(Refusal((_REPORT, ("autoreset", mode)), _BY_CALLER) for mode in ("next_step", "same_step", "background")),
+    Refusal((_REPORT, _AHEAD), _BY_CALLER),
 )
 
 
@@ -170,7 +175,8 @@ def pool_arguments(combination: Combination, directory: Path) -> dict[str, Any]:
     chosen, slots = dict(combination), SLOTS // (combination["vector_size"] or 1)
     seconds = 2.0 if chosen["deadlines"] else None
     policy = FaultPolicy(
-        chosen["faults"],
+        "raise" if chosen["faults"] == "raise" else "restart",
+        resets="report" if chosen["faults"] == "report" else "retry",
         step_timeout=seconds,
         reset_timeout=seconds,
         max_restarts=100,
@@ -204,8 +210,9 @@ WHY = (
     "the env resets only when you request it",
     "resets in advance run while other envs step",
     "a vector env in a thread cannot be left",
+    "only the caller of a reset can decide what follows when it fails",
 )
-_REASONS = (0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7)  # an index in `WHY` for each refusal
+_REASONS = (0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 0, 8, 8, 8, 8)  # an index in `WHY` for each refusal
 
 WHY_NOT = (
     "a reset between two rows of the rollout is not a step and has no row",
@@ -225,6 +232,7 @@ _NAMES: dict[Choice, str] = {
     ("parts", 2): "`split`",
     ("renew_every", 2): "`renew_every`",
     ("faults", "restart"): '`faults="restart"`',
+    _REPORT: '`FaultPolicy(resets="report")`',
     ("deadlines", True): "deadlines",
     ("max_concurrency", 1): "`max_concurrency`",
     ("seeding", "per_episode"): '`seeding="per_episode"`',

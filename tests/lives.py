@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from features import IN_THREADS, SLOTS, Combination
 from programs import kill
-from scripted_envs import FAIL, FAIL_NEXT_RESET, may_go, put, scripted, seen, take, vectors
+from scripted_envs import FAIL, FAIL_NEXT_RESET, may_go, paid, put, scripted, seen, take, vectors
 
 from remuda import (
     Batch,
@@ -31,6 +31,7 @@ from remuda import (
     Part,
     Pool,
     StateError,
+    StepColumn,
     WorkerDiedError,
     load_record,
 )
@@ -96,6 +97,8 @@ class Maker:
 
     def pool(self) -> Pool:
         arguments = features.pool_arguments(self.combination, self.directory / "records") | {"extras": {"seen": seen}}
+        if self.width == 1:
+            arguments["extras"] |= {"paid": StepColumn(paid, (), "float32")}
         if self.is_twin:  # vector envs become single envs
             policy = replace(arguments["faults"], step_timeout=None, reset_timeout=None)
             # The twin has the same `max_concurrency`: with it, envs reset in the background are not reset in advance.
@@ -170,7 +173,7 @@ class Life:
         self._parts: tuple[Part, ...] = (whole,)  # of the whole, which are sent commands
         self._combination, self._width, self._is_twin = maker.combination, maker.width, maker.is_twin
         self._slots, self._limits, self._draw = whole.env_ids.tolist(), maker.limits(), random.Random(seed)
-        self._mode, self._restarts = self._combination["autoreset"], self._combination["faults"] == "restart"
+        self._mode, self._restarts = self._combination["autoreset"], self._combination["faults"] != "raise"
         self._has_threads = self._combination["backend"] == "thread"
         num_envs = SLOTS + self._combination["spares"]
         workers = features.pool_arguments(self._combination, maker.directory)["num_workers"]
@@ -237,6 +240,7 @@ class Life:
 
     def _note(self, batch: Batch) -> None:
         np.testing.assert_array_equal(batch.extras["seen"], batch.obs)  # computed from the same observation
+        np.testing.assert_array_equal(batch.extras.get("paid", batch.rewards), batch.rewards)  # of the same step
         for i, slot in enumerate(batch.env_ids.tolist()):
             self._rows.setdefault(slot, []).append(Row.of(batch, i))
         self._held = [*self._held[-2:], (batch, (batch.obs.copy(), batch.rewards.copy()))]
@@ -439,6 +443,7 @@ class Life:
                 self._steps += 1
                 step.act(np.array([self._next_action(slot) for slot in step.env_ids.tolist()]))
             np.testing.assert_array_equal(rollout.extras["seen"], rollout.obs)
+            np.testing.assert_array_equal(rollout.extras.get("paid", rollout.rewards), rollout.rewards)
             columns = rollout.obs, rollout.rewards, rollout.terminations, rollout.truncations, rollout.valid
             obs, *others = (column.tolist() for column in columns)
             assert obs[0] == [self._last[slot].obs for slot in part.env_ids.tolist()]

@@ -102,6 +102,11 @@ def seen(env: Any) -> Any:
     return env._observe()
 
 
+def paid(env: Any) -> int:
+    """Returns the reward of the latest step of an env."""
+    return int(env.last_action + env.bonus)
+
+
 def take(env: Any) -> Any:
     core = env.unwrapped
     return core.episodes, core.steps, core.last_action, core._next_reset

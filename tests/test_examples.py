@@ -78,6 +78,16 @@ def test_torch_ppo(
     )
 
 
+def test_multi_agent_ppo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("mpe2")
+    monkeypatch.syspath_prepend(EXAMPLES)
+    example = importlib.import_module("multi_agent_ppo")
+    curve = example.main(["--num-envs", "4", "--rollout", "30", "--updates", "3"])
+    assert len(curve) == 3 and max(curve) < 0  # rewards are distances to the landmarks
+    output = capsys.readouterr().out
+    assert re.match(r"update 1: the mean reward of an agent in a step is -\d+\.\d\d\nupdate 3: ", output)
+
+
 def test_sb3_ppo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
     example = importlib.import_module("sb3_ppo")

@@ -22,6 +22,7 @@ from remuda._engine.rollouts.rollout import Rollout, RolloutStep
 from remuda._engine.rollouts.shard_rollout import ShardRollout, ShardRollouts
 from remuda._engine.tracing.spans import span
 from remuda._engine.tracing.trace import Trace, trace
+from remuda._wire.computed import StepColumn
 from remuda._wire.env_state import EnvState
 from remuda._worker.worker_info import WorkerInfo, worker_info
 from remuda.errors import (
@@ -118,6 +119,7 @@ __all__ = [
     "SpaceMismatchError",
     "StartTimeoutError",
     "StateError",
+    "StepColumn",
     "Task",
     "TaskResults",
     "TensorBatch",

@@ -26,6 +26,7 @@ SEEDED: Any = {"seeding": "per_episode", "faults": "restart"}
 EXTRAS: Any = {
     "mask": (lambda env: np.arange(5) <= env.unwrapped.steps, ((5,), np.bool_)),
     "draw": (lambda env: env.unwrapped.draw, ((), np.float64)),
+    "drawn": remuda.StepColumn(lambda env: env.unwrapped.draw, (), np.float64),
 }
 
 

@@ -20,7 +20,10 @@ from remuda import EnvError, Pool, ShardDiedError, StateError, WorkerDiedError
 pytestmark = pytest.mark.usefixtures("kept_actors")
 
 NUM_ENVS, STEPS = 4, 8
-EXTRAS: Any = {"draw": (lambda env: env.unwrapped.draw, ((), np.float64))}
+EXTRAS: Any = {
+    "draw": (lambda env: env.unwrapped.draw, ((), np.float64)),
+    "drawn": remuda.StepColumn(lambda env: env.unwrapped.draw, (), np.float64),
+}
 
 
 class Greedy:
@@ -83,6 +86,7 @@ def _check_against_steps(rollouts: list[Any], options: Any) -> None:
                 assert rollout.actions[t, i] == actions[env]
                 assert rollout.obs[t + 1, i].tolist() == batch.obs[env].tolist()
                 assert rollout.extras["draw"][t + 1, i] == batch.extras["draw"][env]
+                assert rollout.extras["drawn"][t, i] == batch.extras["drawn"][env]
                 row = batch.rewards[env], batch.terminations[env]
                 assert (rollout.rewards[t, i], rollout.terminations[t, i]) == row
 

@@ -393,4 +393,4 @@ def test_the_bar_has_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     tasks = [Task("good", Walk, success=lambda info: True), Task("bad", RaisesInReset)]
     evaluate_tasks(still, tasks, episodes=2, num_envs=1, backend="serial", attempts=1, progress=True)
-    assert "4/4" in stderr.getvalue() and "100 % success" in stderr.getvalue()
+    assert "4/4" in stderr.getvalue() and "100 % success, 2 by faults" in stderr.getvalue()

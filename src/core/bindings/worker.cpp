@@ -19,10 +19,10 @@ void bind_worker(nb::module_& m) {
            "has_successors"_a);
   nb::class_<WorkerLoop>(m, "WorkerLoop", nb::type_slots(Collected<WorkerLoop>::slots))
       .def(nb::init<std::shared_ptr<Arena>, Plan, WorkerSpec, nb::list, nb::object, nb::handle, std::vector<Column>,
-                    std::vector<Column>, nb::handle, std::vector<Column>, std::vector<nb::object>,
-                    std::vector<Column>>(),
+                    std::vector<Column>, nb::handle, std::vector<Column>, std::vector<nb::object>, std::vector<Column>,
+                    std::size_t>(),
            "arena"_a, "plan"_a, "spec"_a, "envs"_a, "hooks"_a, "obs_nest"_a, "obs"_a, "final_obs"_a, "action_nest"_a,
-           "actions"_a, "functions"_a, "computed"_a)
+           "actions"_a, "functions"_a, "computed"_a, "step_columns"_a)
       .def("run", &WorkerLoop::run)
       .def("run_available", &WorkerLoop::run_available)
       .def("run_env_code", &WorkerLoop::run_env_code, "code"_a)

@@ -14,7 +14,7 @@ namespace remuda {
 WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec, nb::list envs, nb::object hooks,
                        nb::handle obs_nest, std::vector<Column> obs, std::vector<Column> final_obs,
                        nb::handle action_nest, std::vector<Column> actions, std::vector<nb::object> functions,
-                       std::vector<Column> computed)
+                       std::vector<Column> computed, std::size_t step_columns)
     : arena_(std::move(arena)),
       plan_(std::move(plan)),
       spec_(spec),
@@ -22,7 +22,7 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
       action_nest_(action_nest),
       actions_(std::move(actions)),
       rows_(*arena_, plan_, hooks_, obs_nest, std::move(obs), std::move(final_obs), std::move(functions),
-            std::move(computed)),
+            std::move(computed), step_columns),
       port_(*arena_, plan_, spec_),
       figures_(arena_->at<WorkerFigures>(plan_.worker_figures)[spec.index]),
       meter_(*arena_->at<Meter>(plan_.meter(spec.index))),
@@ -234,6 +234,7 @@ void WorkerLoop::finish_step(HostedEnv& env, nb::object outcome, Result& result)
   env.truncated = truncated;
   if (done || env.needs_reset) set_needs_reset(env, done);
   count_reward(env, reward, done);
+  rows_.write_step_columns(env.env, result.row, env_calls_);
   End end;
   if (done) result.flags |= successor_due(env);
   env.is_due = done && !(result.flags & kRenewalDue);  // If renewal is due, the worker's successor resets.

@@ -61,7 +61,8 @@ class WorkerLoop {
  public:
   WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec, nb::list envs, nb::object hooks,
              nb::handle obs_nest, std::vector<Column> obs, std::vector<Column> final_obs, nb::handle action_nest,
-             std::vector<Column> actions, std::vector<nb::object> functions, std::vector<Column> computed);
+             std::vector<Column> actions, std::vector<nb::object> functions, std::vector<Column> computed,
+             std::size_t step_columns);
 
   // Runs until a kClose command has been answered, or until `stop`; returns true. Returns false if another thread has
   // taken over: the caller must then leave the loop alone. The caller holds the GIL; the loop releases it to sleep.

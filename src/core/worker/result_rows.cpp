@@ -1,6 +1,8 @@
 #include "worker/result_rows.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "python/numpy_api.hpp"
@@ -16,7 +18,7 @@ nb::list as_list(const Objects& objects) {
   return list;
 }
 
-void copy(const std::vector<Column>& columns, std::uint32_t from, std::uint32_t to) {
+void copy(std::span<const Column> columns, std::uint32_t from, std::uint32_t to) {
   for (const Column& column : columns) std::memcpy(column.row(to), column.row(from), column.row_bytes());
 }
 
@@ -24,13 +26,14 @@ void copy(const std::vector<Column>& columns, std::uint32_t from, std::uint32_t 
 
 ResultRows::ResultRows(const Arena& arena, const Plan& plan, const nb::object& hooks, nb::handle obs_nest,
                        std::vector<Column> obs, std::vector<Column> final_obs, std::vector<nb::object> functions,
-                       std::vector<Column> computed)
+                       std::vector<Column> computed, std::size_t step_columns)
     : hooks_(hooks),
       obs_nest_(obs_nest),
       obs_(std::move(obs)),
       final_obs_(std::move(final_obs)),
       functions_(std::move(functions)),
       computed_(std::move(computed)),
+      num_state_columns_(computed_.size() - step_columns),
       reward_(arena.at<double>(plan.columns[kReward])),
       reward_width_(plan.column_bytes[kReward] / sizeof(double)),
       terminated_(arena.at<bool>(plan.columns[kTerminated])),
@@ -84,14 +87,28 @@ void ResultRows::write_computed(nb::handle env, std::uint32_t row, std::vector<s
                                 EnvCalls& calls) const {
   if (computed_.empty()) return;
   kept.clear();
+  for (std::size_t i = 0; i < num_state_columns_; ++i) write_computed_column(i, env, row, calls);
   for (std::size_t i = 0; i < computed_.size(); ++i) {
     const Column& column = computed_[i];
-    const nb::object value = compute(i, env, calls);
-    // The value may be a list, have another dtype, or be invalid. The slow path converts it or raises a precise error.
-    if (!column.write(value.ptr(), row) && !column.write(hooks_.attr("fit_computed")(i, value).ptr(), row))
-      throw nb::value_error("a computed value was not made to fit its column");
+    if (i < num_state_columns_)
+      kept.insert(kept.end(), column.row(row), column.row(row) + column.row_bytes());
+    else
+      kept.resize(kept.size() + column.row_bytes());  // zeros
   }
-  for (const Column& column : computed_) kept.insert(kept.end(), column.row(row), column.row(row) + column.row_bytes());
+}
+
+void ResultRows::write_computed_column(std::size_t index, nb::handle env, std::uint32_t row, EnvCalls& calls) const {
+  const Column& column = computed_[index];
+  const nb::object value = compute(index, env, calls);
+  // The value may be a list, have another dtype, or be invalid. The slow path converts it or raises a precise error.
+  if (!column.write(value.ptr(), row) && !column.write(hooks_.attr("fit_computed")(index, value).ptr(), row))
+    throw nb::value_error("a computed value was not made to fit its column");
+}
+
+void ResultRows::clear_reward(std::uint32_t row) const {
+  std::fill_n(reward_at(row), reward_width_, 0.0);
+  for (const Column& column : std::span(computed_).subspan(num_state_columns_))
+    std::memset(column.row(row), 0, column.row_bytes());
 }
 
 nb::object ResultRows::compute(std::size_t index, nb::handle env, EnvCalls& calls) const {
@@ -114,7 +131,7 @@ void ResultRows::repeat_computed(const std::vector<std::byte>& kept, std::uint32
 
 void ResultRows::keep(std::uint32_t row, std::uint32_t kept, bool is_over) const {
   copy(obs_, row, kept);
-  copy(computed_, row, kept);
+  copy(std::span(computed_).first(num_state_columns_), row, kept);
   terminated_[kept] = is_over && terminated_[row];
   truncated_[kept] = is_over && truncated_[row];
 }

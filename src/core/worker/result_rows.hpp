@@ -26,11 +26,12 @@ class ResultRows {
     nb::object frozen = {};     // The data of the end without a column, pickled; null if there is none.
   };
 
-  // `computed`: the columns that the user's functions compute from an env after each reset and step. `functions`: one
-  // for each of them; empty if the hooks write these columns, as they do for vector envs.
+  // `computed`: the columns that the user's functions compute from an env after each reset and step; the last
+  // `step_columns` of them are step columns: they are computed after steps only, and are zeros in other rows.
+  // `functions`: one for each of them; empty if the hooks write these columns, as they do for vector envs.
   ResultRows(const Arena& arena, const Plan& plan, const nb::object& hooks, nb::handle obs_nest,
              std::vector<Column> obs, std::vector<Column> final_obs, std::vector<nb::object> functions,
-             std::vector<Column> computed);
+             std::vector<Column> computed, std::size_t step_columns);
 
   // -- values that an env returned; these functions raise if the values are invalid ----------------------------
 
@@ -47,9 +48,14 @@ class ResultRows {
   // `flags`, the flags of the result.
   nb::object write_info(const Objects& objects, nb::handle info, const End& end, std::uint32_t row,
                         std::uint32_t& flags);
-  // Writes the computed columns for the env's current state, and copies the values to `kept`, for `repeat_computed`.
-  // The hooks convert a value that does not fit its column. If a function raises, they raise an error that names it.
+  // Writes the computed columns, except the step columns, for the env's current state, and copies the values to `kept`,
+  // for `repeat_computed`. The hooks convert a value that does not fit its column. If a function raises, they raise an
+  // error that names it.
   void write_computed(nb::handle env, std::uint32_t row, std::vector<std::byte>& kept, EnvCalls& calls) const;
+  // Writes the step columns. Called right after a step, before a same-step autoreset changes the env.
+  void write_step_columns(nb::handle env, std::uint32_t row, EnvCalls& calls) const {
+    for (std::size_t i = num_state_columns_; i < computed_.size(); ++i) write_computed_column(i, env, row, calls);
+  }
 
   // -- reward and flags ----------------------------------------------------------------------------------------
 
@@ -60,7 +66,8 @@ class ResultRows {
     copy_numbers(reward, reward_at(row), reward_width_);
     return this->reward(row);
   }
-  void clear_reward(std::uint32_t row) { std::fill_n(reward_at(row), reward_width_, 0.0); }
+  // Sets the reward and the step columns to zero, in a row that has no step.
+  void clear_reward(std::uint32_t row) const;
   // Returns the reward in a row; the sum of its numbers if it is a vector.
   double reward(std::uint32_t row) const { return std::accumulate(reward_at(row), reward_at(row + 1), 0.0); }
   void write_flags(std::uint32_t row, bool terminated, bool truncated) {
@@ -84,6 +91,7 @@ class ResultRows {
 
  private:
   nb::object compute(std::size_t index, nb::handle env, EnvCalls& calls) const;
+  void write_computed_column(std::size_t index, nb::handle env, std::uint32_t row, EnvCalls& calls) const;
   double* reward_at(std::uint32_t row) const { return reward_ + row * reward_width_; }
   Fit write_leaves(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects);
 
@@ -92,6 +100,7 @@ class ResultRows {
   std::vector<Column> obs_, final_obs_;
   std::vector<nb::object> functions_;
   std::vector<Column> computed_;
+  std::size_t num_state_columns_;  // Those of the computed columns that are no step columns; they come first.
   InfoWriter infos_;
   double* reward_;
   std::size_t reward_width_;  // The numbers of a reward: more than 1 if rewards are vectors.

@@ -75,10 +75,10 @@ class Bar:
             self._progress.start()
         return INTERVAL
 
-    def finish(self, done: int) -> None:
-        """Shows the final count `done`, and hides the bar."""
+    def finish(self, done: int, note: str = "") -> None:
+        """Shows the final count `done` and `note`, and hides the bar."""
         if Bar.shown is self:
-            self._progress.update(self._progress.tasks[0].id, completed=done, note="")
+            self._progress.update(self._progress.tasks[0].id, completed=done, note=note)
         self.hide()
 
     def hide(self) -> None:

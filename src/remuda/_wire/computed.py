@@ -18,6 +18,25 @@ NUMBERS = "biufc"  # the kinds of dtypes that these columns may have
 
 
 @dataclass(frozen=True)
+class StepColumn:
+    """A column of the option `extras` whose values belong to steps, as rewards do::
+
+        extras = {"energy": remuda.StepColumn(lambda env: env.unwrapped.energy_used, (), "float32")}
+
+    The worker calls the function right after each step, before an autoreset changes the env. So in the row in which an
+    episode ends, the value is that of the last step, in every autoreset mode. Rows of resets and faults have zeros.
+
+    Attributes:
+        function: Called with the env; returns the value.
+        shape, dtype: Those of the value for one env.
+    """
+
+    function: ExtraFn
+    shape: int | Sequence[int]
+    dtype: Any
+
+
+@dataclass(frozen=True)
 class Computed:
     """A column of values that a function of the caller computes.
 
@@ -26,11 +45,13 @@ class Computed:
         function: Called with the env; returns the value of the column. For a vector env, it returns an array with a
             row for each of its envs.
         declared: The dtype and shape for one env, if the caller has declared them.
+        of_step: Whether the column is a `StepColumn`.
     """
 
     name: str
     function: ExtraFn
     declared: ColumnSpec | None = None
+    of_step: bool = False
 
     @property
     def path(self) -> str:

@@ -90,6 +90,7 @@ class Layout:
         spinning: The times for which the pool and its workers may spin.
         rollout_rows: The largest number of rows of all rollouts together. Only rows in use take memory.
         computed: The caller's own columns.
+        step_columns: The number of them that are step columns, see `StepColumn`. These come last.
     """
 
     envs_of_worker: tuple[int, ...]
@@ -112,6 +113,7 @@ class Layout:
     any_observation: bool = False
     max_memory: int = 0
     reward_shape: tuple[int, ...] = ()
+    step_columns: int = 0
     observation: SpaceCodec = field(init=False, repr=False, compare=False)
     action: SpaceCodec = field(init=False, repr=False, compare=False)
     plan: _core.Plan = field(init=False, repr=False, compare=False)

@@ -1,7 +1,7 @@
 """The requests to a worker's Python side: to call a function with one of its envs, or to store something.
 
 Operations of the worker's loop have an `_core.Op`. `Op.MESSAGE` carries one of these requests, pickled: a `CallEnv`,
-`TakeState` or `TakeReplacement` if it names an env, otherwise one of the others. No request refers to code of workers.
+`CloseEnv`, `TakeState` or `TakeReplacement` if it names an env, otherwise one of the others. No request refers to code of workers.
 """
 
 from __future__ import annotations
@@ -75,6 +75,11 @@ class TakeReplacement:
     """A request to use the replacement that was built for an env. If not `is_wanted`, the replacement is closed."""
 
     is_wanted: bool
+
+
+@dataclass(frozen=True)
+class CloseEnv:
+    """A request to close an env, which has failed. Its next reset, or a call, builds it again."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Buffers, dump, load
 from remuda._wire.requests import (
+    CloseEnv,
     AddInfoColumns,
     CallEnv,
     PutState,
@@ -119,6 +120,8 @@ class EnvHost(RowPickling):
         env_fns: Sequence[EnvFn],
         computed: Sequence[Computed] = (),
         before_each: Callable[[int], object] = lambda slot: None,
+        *,
+        by_reset: bool = False,
     ) -> Reports:
         """Builds the envs.
 
@@ -126,6 +129,7 @@ class EnvHost(RowPickling):
             env_fns: A factory for each env.
             computed: The caller's columns.
             before_each: Called before each env is built, with its first slot.
+            by_reset: Whether the first reset or call of each env builds it, rather than this function.
 
         Raises:
             BuildError: A factory raised, or did not return an env of its own. Envs that were built are closed.
@@ -136,7 +140,7 @@ class EnvHost(RowPickling):
             self._current = slot
             before_each(slot)
             try:
-                reports += [self._build_first(slot, env_fn)] * self.width
+                reports += [self._build_first(slot, env_fn, by_reset=by_reset)] * self.width
                 self._keep_factory(slot, env_fn)
             except BaseException as error:
                 failure = self.describe(error, slot, "build")
@@ -146,8 +150,8 @@ class EnvHost(RowPickling):
         self._reports = reports
         return reports
 
-    def _build_first(self, slot: int, env_fn: EnvFn) -> EnvReport | None:
-        if self._is_lazy and slot != 0:
+    def _build_first(self, slot: int, env_fn: EnvFn, *, by_reset: bool) -> EnvReport | None:
+        if by_reset or (self._is_lazy and slot != 0):
             self.envs.append(None)
             return None
         env = self._make(env_fn, self.name_of_factory(slot))
@@ -204,6 +208,7 @@ class EnvHost(RowPickling):
             actions=layout.action_columns(arena),
             functions=[column.function for column in self._computed],
             computed=columns.computed,
+            step_columns=layout.step_columns,
         )
         self._announce_defaults()
         return self._loop
@@ -294,7 +299,11 @@ class EnvHost(RowPickling):
         if slot is None:
             self._obey(load(parts))
             return dump(None)
-        call: CallEnv | TakeReplacement | TakeState = load(parts)
+        call: CallEnv | CloseEnv | TakeReplacement | TakeState = load(parts)
+        if isinstance(call, CloseEnv):
+            self._emptied.add(slot)
+            self._empty(slot, None)
+            return dump(None)
         if isinstance(call, TakeReplacement):
             self._settle_replacement(slot, is_wanted=call.is_wanted)
             return dump(None)

@@ -97,14 +97,14 @@ def run_worker(fd: int, owner: int, config: WorkerConfig | None = None) -> None:
     try:
         if config is None:
             relay, payload = channel.recv_fds(2)
-            (address,) = channel.recv()
+            address, *more = channel.recv()
             config = load(fetch(payload, address))
         else:
             share_main()
             (relay,), payload = channel.recv_fds(1), None
-            channel.recv()
+            _, *more = channel.recv()
         config.identity.settle(owner)
-        _serve(channel, config, relay, payload)
+        _serve(channel, config, relay, payload, by_reset=bool(more))
     except (EOFError, ConnectionError):
         pass  # the pool has ended or has abandoned this worker
     finally:
@@ -112,7 +112,8 @@ def run_worker(fd: int, owner: int, config: WorkerConfig | None = None) -> None:
         flush_output()
 
 
-def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, payload: int | None) -> None:
+def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, payload: int | None, *, by_reset: bool) -> None:
+    """`by_reset`: whether the first resets of the envs build them."""
     _set_up_process(config)
     handler = RelayHandler(open_socket(relay), config.spec.info.index)
     host = make_host(config.spec, channel, lambda: handler.flush(_FLUSH_SECONDS))
@@ -130,7 +131,7 @@ def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, payload: in
     except BaseException as error:
         return report(b"failed", *host.describe(error, None, "build"))
     try:
-        reports, first = timed(partial(host.build, env_fns, computed))
+        reports, first = timed(partial(host.build, env_fns, computed, by_reset=by_reset))
         parts = dump_named("spaces and metadata", reports)
     except BuildError as error:
         return report(b"failed", *error.failure)

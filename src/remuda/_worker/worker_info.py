@@ -72,12 +72,14 @@ class HostSpec:
         vector_size: The number of envs in each vector env; None: the envs are single.
         rebuilds: Whether an env may have to be built again.
         is_lazy: Whether each env except env 0 is built by its first reset or call.
+        rebuilt_by_reset: Whether the envs of a successor are built by their first reset or call.
     """
 
     info: WorkerInfo
     vector_size: int | None = None
     rebuilds: bool = False
     is_lazy: bool = False
+    rebuilt_by_reset: bool = False
 
     @property
     def width(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from remuda.errors import InvalidEnvError
-from remuda.pettingzoo.groups import Space, elements, groups_of, joint_space, stacked, zeros_of
+from remuda.pettingzoo.groups import Space, groups_of, joint_space, stacked, views, zeros_of
 
 REWARDS, TERMINATIONS, TRUNCATIONS = range(3)
 """The rows of a reward, which is an array (3, agents) in one vector: so flags of agents belong to the step, too."""
@@ -19,15 +19,15 @@ REWARDS, TERMINATIONS, TRUNCATIONS = range(3)
 class AgentsEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
     """Hosts a parallel env. An episode ends when no agent is left.
 
-    An observation has the group's arrays under "agents", whether each agent is there under "alive", and the env's
-    `state()` under "state" if the env has a `state_space`.
+    An observation has the group's arrays under "agents", whether each agent is there under "alive", and, if
+    `with_state`, the env's `state()` under "state".
 
     Attributes:
         env: The parallel env; calls of attributes go to it.
         groups: Its groups of agents.
     """
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Any, *, with_state: bool = False) -> None:
         if hasattr(env, "agent_iter"):  # its agents take turns (AEC)
             from pettingzoo.utils.conversions import aec_to_parallel
 
@@ -41,9 +41,11 @@ class AgentsEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
             "agents": joint_space(self.groups, "observation_space"),
             "alive": spaces.MultiBinary(len(self._places)),
         }
-        if isinstance(state_space := getattr(env, "state_space", None), gymnasium.Space):
-            observed["state"] = state_space
-        self._has_state = "state" in observed
+        self._has_state = with_state
+        if with_state:
+            observed["state"] = getattr(env, "state_space", None)
+            if not isinstance(observed["state"], gymnasium.Space):
+                raise InvalidEnvError(f"expected an env with a `state_space`, for `state=True`, got {env!r}")
         self.observation_space = spaces.Dict(observed)
         self.action_space = joint_space(self.groups, "action_space")
         self.reward_space = spaces.Box(-np.inf, np.inf, (3 * len(self._places),), np.float64)
@@ -57,7 +59,7 @@ class AgentsEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
         """Steps the agents that are there."""
         chosen = dict[str, Any]()
         for group in self.groups:
-            chosen.update(elements(group.action_space, group, action[group.name]))
+            chosen.update(views(group.action_space, group, action[group.name], axis=0))
         observations, *numbers, infos = self.env.step({agent: chosen[agent] for agent in self.env.agents})
         row = np.zeros((3, len(self._places)))
         for kind, of_agents in enumerate(numbers):
@@ -95,9 +97,9 @@ def _told(infos: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     return {agent: info for agent, info in infos.items() if info}
 
 
-def build(env_fn: Callable[[], Any]) -> AgentsEnv:
+def build(env_fn: Callable[[], Any], *, with_state: bool) -> AgentsEnv:
     """Builds an env and its host."""
-    return AgentsEnv(env_fn())
+    return AgentsEnv(env_fn(), with_state=with_state)
 
 
 def groups_in(hosted: AgentsEnv) -> Any:

@@ -63,11 +63,6 @@ def stacked(space: Space, values: Sequence[Any], blank: Any) -> Any:
     return concatenate(space, filled, create_empty_array(space, len(filled)))  # type: ignore[arg-type]
 
 
-def elements(space: Space, group: Group, joint: Any) -> dict[str, Any]:
-    """Returns the elements of a joint element, by agent."""
-    return dict(zip(group.agents, iterate(batch_space(space, len(group.agents)), joint), strict=True))
-
-
 def zeros_of(space: Space) -> Any:
     """Returns an element of zeros. It need not lie within the bounds of the space."""
     return next(iter(iterate(batch_space(space, 1), create_empty_array(space, 1, fn=np.zeros))))
@@ -81,7 +76,7 @@ def within(space: Space) -> Any:
 
 
 def views(space: Space, group: Group, batch: Any, axis: int) -> dict[str, Any]:
-    """Returns views of a batch of joint elements, by agent. `axis`: that of the agents in the arrays."""
+    """Returns views of joint elements, by agent. `axis`: that of the agents in the arrays, 0 for one joint element."""
     return {agent: _view(space, batch, (*[slice(None)] * axis, i)) for i, agent in enumerate(group.agents)}
 
 

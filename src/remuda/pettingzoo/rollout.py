@@ -26,11 +26,13 @@ class ParallelRollout:
         rollout: The pool's rollout.
         obs: (T + 1, n, ...), or a dict or tuple of such: the observations before each step, and after the last.
         alive: (T + 1, n) bool: whether the agent is there with the observation.
+        state: (T + 1, n, ...), no dict: the envs' `state()`, if `vector` was called with `state=True`; else None.
     """
 
     def __init__(self, agents: Agents, rollout: Rollout) -> None:
         self._agents, self.rollout = agents, rollout
         self.obs: ByAgent = agents.observations(rollout.obs, axis=2)
+        self.state: Any = rollout.obs.get("state")
 
     def __iter__(self) -> Iterator[ParallelStep]:
         """Steps all envs together, T times. Each turn is a `ParallelStep`, which needs a call of `act`."""

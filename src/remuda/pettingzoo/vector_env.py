@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 Results: TypeAlias = "tuple[ByAgent, dict[str, npt.NDArray[np.float64]], Flags, Flags, Sequence[dict[str, Any]]]"
 
 
-def vector(env_fns: Sequence[Callable[[], Any]], **options: Unpack[PoolOptions]) -> ParallelVectorEnv:
+def vector(
+    env_fns: Sequence[Callable[[], Any]], *, state: bool = False, **options: Unpack[PoolOptions]
+) -> ParallelVectorEnv:
     """Starts parallel envs of PettingZoo in workers::
 
         envs = remuda.pettingzoo.vector([simple_spread_v3.parallel_env] * 8, faults="restart")
@@ -36,11 +39,13 @@ def vector(env_fns: Sequence[Callable[[], Any]], **options: Unpack[PoolOptions])
     Args:
         env_fns: Functions that return a parallel env each, or an env whose agents take turns (AEC), which PettingZoo's
             `aec_to_parallel` converts. All envs need equal agents and spaces.
+        state: Whether `ParallelVectorEnv.state` has the envs' `state()`, which is called after each reset and step. The
+            envs need a `state_space`.
         **options: Those of `remuda.Pool`. The functions of `extras` are called with the parallel env.
 
     Raises: The errors of `remuda.Pool`.
     """
-    return ParallelVectorEnv(env_fns, **options)
+    return ParallelVectorEnv(env_fns, state=state, **options)
 
 
 class ParallelVectorEnv(HasStats):
@@ -62,14 +67,16 @@ class ParallelVectorEnv(HasStats):
         alive: dict of (n,) bool: whether the agent is there, and acts next.
         final_obs: A dict like the observations, of the rows that ended an episode in this step; only with same-step
             autoreset, else None. Other rows are undefined.
-        state: The envs' `state()`, (n, ...), if they have a `state_space`; else None.
+        state: The envs' `state()`, (n, ...), if `vector` was called with `state=True`; else None.
         extras: The columns of the option `extras`, by name.
     """
 
-    def __init__(self, env_fns: Sequence[Callable[[], Any]], **options: Unpack[PoolOptions]) -> None:
+    def __init__(
+        self, env_fns: Sequence[Callable[[], Any]], *, state: bool = False, **options: Unpack[PoolOptions]
+    ) -> None:
         given: Any = dict(options)
         given["extras"], _ = extras_of_hosted(given.get("extras"))
-        self.pool = self._pool = remuda.Pool(hosting(agents_env.build, env_fns), **given)
+        self.pool = self._pool = remuda.Pool(hosting(partial(agents_env.build, with_state=state), env_fns), **given)
         groups, self.possible_agents = self.pool.apply(agents_env.groups_in, env_ids=[0])[0]
         in_same_step = self.pool.autoreset == "same_step"
         self._agents = Agents(groups, self.possible_agents, self.num_envs, in_same_step=in_same_step)

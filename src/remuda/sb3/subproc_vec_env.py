@@ -63,8 +63,8 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         self._seeds = [whole._seeds[i] for i in ids]
         self._options = [whole._options[i] for i in ids]
 
-    def _adopt(self, pool: Pool, envs: Part, extras: Mapping[str, Callable[[Any], Any]], *, keep_options: bool) -> None:
-        """Initializes the vector env on a running pool. `extras` has the functions that compute the pool's extras."""
+    def _adopt(self, pool: Pool, envs: Part, extras: Mapping[str, Any], *, keep_options: bool) -> None:
+        """Initializes the vector env on a running pool. `extras`: the pool's, functions and step columns."""
         self._begin(pool, envs)
         self.keep_options = keep_options
         self._extras_functions = extras
@@ -328,7 +328,8 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
 
     def _column(self, name: str) -> str | None:
         """Returns the name of the ``extras=`` column for an attribute or method; None if there is no such column."""
-        return next((one for one in (name, _ALIASES.get(name)) if one in self._extras_functions), None)
+        names = (name, _ALIASES.get(name, name))  # a step column is no attribute of the env: only `extras` has it
+        return next((one for one in names if callable(self._extras_functions.get(one))), None)
 
     def _rows(self, column: str, indices: Indices) -> list[Any]:
         """Returns copies of a column's rows. If a command followed the last step, the envs compute them again."""
@@ -394,7 +395,7 @@ class _ClosedPart:
 class WholeVecEnv(SubprocVecEnvPart):
     """All envs of a pool as one vector env."""
 
-    def _own(self, pool: Pool, extras: Mapping[str, Callable[[Any], Any]], *, keep_options: bool) -> None:
+    def _own(self, pool: Pool, extras: Mapping[str, Any], *, keep_options: bool) -> None:
         """Initializes the vector env on a running pool, which it closes."""
         self._adopt(pool, pool, extras, keep_options=keep_options)
         if "render_fps" in pool.metadata:  # video recorders read the frame rate from the metadata

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from pool_envs import CountingEnv, counting, hooked
 from vector_envs import plain, synced
 
-from remuda import EnvError, FaultPolicy, InvalidEnvError, Pool
+from remuda import EnvError, FaultPolicy, InvalidEnvError, Pool, StepColumn
 from remuda._worker.measuring import measure
 
 
@@ -264,3 +264,62 @@ def test_measuring_an_env_computes_its_extras() -> None:
     assert measured.raised is None
     assert len(calls) >= measured.steps
     assert measure(env, computed=[lambda env: env.board]).raised is not None
+
+
+# -- columns of steps: tests/lives.py compares one with the rewards of all rows -----------------------------
+
+
+def test_a_step_column_keeps_the_value_of_the_step_that_ended_the_episode() -> None:
+    extras: Any = {"then": StepColumn(steps, (), np.int32), "now": steps}
+    with Pool(counting(2, 3), extras=extras, autoreset="same_step") as pool:
+        assert pool.reset().extras["then"].tolist() == [0, 0]
+        for i in range(1, 8):
+            batch = pool.step([1, 1])
+            assert batch.extras["then"].tolist() == [(i - 1) % 3 + 1] * 2
+            assert batch.extras["now"].tolist() == [i % 3] * 2
+            assert batch.extras["then"].dtype == np.int32
+        pool.request_obs()
+        assert pool.recv().extras["then"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_a_step_column_is_zero_in_the_row_of_a_fault(mode: Any, tmp_path: Path) -> None:
+    extras = {"value": StepColumn(lambda env: [env.steps, 5], (2,), np.float32)}
+    env_fns = hooked(2, [0], step=once(tmp_path / "once", accidents.die, lambda env: env.steps == 2))
+    policy = FaultPolicy("restart", backoff=0)
+    with Pool(env_fns, num_workers=2, extras=extras, autoreset=mode, faults=policy) as pool:
+        pool.reset()
+        values = []
+        for _ in range(4):
+            values.append(pool.step([1, 1]).extras["value"].tolist())
+        own = [row for row, _ in values]
+        assert own[0] == [1, 5] and [0, 0] in own[1:3]
+        assert [row for _, row in values] == [[i, 5] for i in range(1, 5)]
+
+
+def test_step_columns_in_rollouts_and_in_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    extras = {"then": StepColumn(steps, (), np.int64), **BOTH}
+    with Pool(counting(2, 3), extras=extras, autoreset="same_step") as pool:
+        pool.reset()
+        rollout = pool.rollout(4)
+        for step in rollout:
+            assert list(step.extras) == ["seen", "steps"]
+            step.act([1, 1])
+        assert rollout.extras["then"].tolist() == [[1, 1], [2, 2], [3, 3], [1, 1]]
+        assert torch.equal(rollout.to("cpu").extras["then"], torch.tensor(rollout.extras["then"]))
+
+
+def test_wrong_step_columns_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"expected no StepColumn in extras with vector_size=3"):
+        Pool(plain(2, 3, 2, "next_step"), vector_size=3, extras={"value": StepColumn(steps, (), int)})
+    with pytest.raises(TypeError, match=r"expected extras\['value'\] to be a function of an env, .*or a StepColumn"):
+        Pool(counting(1), extras={"value": StepColumn(None, (), int)})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"expected extras\['value'\] to be declared by \(shape, dtype\)"):
+        Pool(counting(1), extras={"value": StepColumn(steps, "x", int)})  # type: ignore[arg-type]
+    with (
+        pytest.raises(EnvError, match=r"extras\['value'\]"),
+        Pool(counting(1), extras={"value": StepColumn(steps, (2,), int)}) as pool,
+    ):
+        pool.reset()
+        pool.step([0])

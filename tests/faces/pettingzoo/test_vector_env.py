@@ -49,10 +49,12 @@ def check_step(numbers: Any, step: Any, row: Any) -> None:
 def test_results_are_those_of_a_loop(mode: Any, backend: Any) -> None:
     rng, seeds = np.random.default_rng(3), [5, 6, 7]
     loops = [played(Crowd(), seed, mode) for seed in seeds]
-    with vector([Crowd] * 3, autoreset=mode, num_workers=2, backend=backend) as envs:
+    with vector([Crowd] * 3, state=True, autoreset=mode, num_workers=2, backend=backend) as envs:
         obs, infos = envs.reset(seed=seeds)
         rows, numbers = [next(loop) for loop in loops], ()
         for _ in range(STEPS):
+            times = [env.time for env in envs.pool.apply(lambda env: env.env)] if backend == "serial" else None
+            assert times in (None, envs.state[:, 1].tolist())
             for i, (observations, step, last, there) in enumerate(rows):
                 check_obs(obs, observations, i)
                 check_step(numbers, step, i)
@@ -192,6 +194,24 @@ def test_calls_and_extras_reach_the_env() -> None:
         assert envs.extras["time"].tolist() == [1, 1]
         envs.set_attr("luck", 5)
         assert envs.get_attr("luck") == [5, 5]
+
+
+def test_envs_without_a_state_are_refused() -> None:
+    with vector([Crowd], state=True) as envs:
+        envs.reset(seed=1)
+        rollout = envs.rollout(2)
+        for step in rollout:
+            step.act(actions_of(np.random.default_rng(0), 1))
+        assert rollout.state[:, 0, 1].tolist() == [0, 1, 2] and envs.rollout(1).state is not None
+    with pytest.raises(InvalidEnvError, match="expected an env with a `state_space`, for `state=True`"):
+        vector([Stateless], state=True)
+    with vector([Stateless]) as envs:
+        envs.reset()
+        assert envs.state is None
+
+
+class Stateless(Crowd):
+    state_space = None  # type: ignore[assignment]
 
 
 def test_an_env_that_is_none_is_refused() -> None:

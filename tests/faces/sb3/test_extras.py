@@ -12,7 +12,7 @@ from masked_envs import Bare, MaskedEnv, bare_masks, masks_of
 from pool_envs import assert_same
 from stable_baselines3.common.vec_env import VecMonitor
 
-from remuda import FaultPolicy, _core
+from remuda import FaultPolicy, StepColumn, _core
 from remuda.sb3 import SubprocVecEnv
 
 
@@ -44,6 +44,17 @@ def drive(envs: Any, steps: int) -> list[Any]:
         masks = envs.env_method("action_masks")
         history += [masks, envs.step(np.array([int(np.flatnonzero(mask)[-1]) for mask in masks]))]
     return history
+
+
+def test_a_step_column_is_in_the_extras_and_answers_no_call() -> None:
+    own = StepColumn(lambda env: env.unwrapped.steps, (), np.int64)
+    with closing(make(extras={"steps": own})) as envs:
+        envs.set_attr("strict", False)
+        envs.reset()
+        for i in range(7):
+            _, _, dones, _ = envs.step(np.array([3, 3, 3]))  # the third such step ends the episode
+            assert envs.extras["steps"].tolist() == [i % 3 + 1] * 3
+            assert envs.get_attr("steps") == [0 if done else i % 3 + 1 for done in dones]
 
 
 @pytest.mark.parametrize("name", ["action_masks", "action_mask"])

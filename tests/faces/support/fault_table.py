@@ -124,6 +124,22 @@ def _alf_step(envs: Any) -> Any:
     return envs.step(torch.tensor([5, 5]))
 
 
+def _pettingzoo(phase: str, act: Callable[..., Any], faults: Any, start_timeout: float | None) -> Any:
+    from parallel_envs import Pair
+    from pool_envs import hooked
+
+    from remuda.pettingzoo import vector
+
+    env_fns = [partial(Pair, env_fn) for env_fn in hooked(2, length=2, **{phase: act})]
+    return vector(env_fns, faults=faults, start_timeout=start_timeout, num_workers=2)
+
+
+def _pettingzoo_step(envs: Any) -> Any:
+    import numpy as np
+
+    return envs.step(dict.fromkeys(envs.possible_agents, np.array([5, 5])))
+
+
 # -- DI-engine and ML-Agents ----------------------------------------------------------------------------------
 
 
@@ -225,6 +241,22 @@ FACES = {
         was_cut_off=lambda step: step.is_last()[1],
         closing=LOGGED,
         caught_today=dict.fromkeys(KINDS, "builtins:RuntimeError"),
+    ),
+    "pettingzoo": Face(
+        _pettingzoo,
+        {
+            "reset": lambda envs: envs.reset(),
+            "step": lambda envs: (envs.reset(), _pettingzoo_step(envs)),
+            "autoreset": lambda envs: (envs.reset(), *(_pettingzoo_step(envs) for _ in range(3))),
+            "call": lambda envs: (envs.reset(), envs.call("poke")),
+            "render": lambda envs: (envs.reset(), envs.render()),
+            "close": lambda envs: (envs.reset(), envs.close()),
+        },
+        lambda envs: (envs.reset(), _pettingzoo_step(envs)),
+        engines("remuda"),
+        LOST,
+        was_cut_off=lambda step: all(flags[1] for flags in step[3].values()),
+        closing={"death": "raised", "exception": "raised", "hang": "unseen"},
     ),
     "ding": Face(
         _ding,

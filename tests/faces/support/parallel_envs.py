@@ -43,6 +43,7 @@ class Crowd(ParallelEnv[str, Any, Any]):
 
     def step(self, actions: Any) -> Any:
         assert sorted(actions) == sorted(self.agents)
+        assert all(np.shape(action) == self.action_space(agent).shape for agent, action in actions.items())
         self.accident(self, actions)
         self.time += 1
         acted = list(self.agents)
@@ -74,6 +75,45 @@ class Crowd(ParallelEnv[str, Any, Any]):
 
     def state(self) -> Any:
         return np.array([self.episode, self.time], np.float64)
+
+
+class Pair(ParallelEnv[str, Any, Any]):
+    """Two agents that act in one single-agent env together. Other attributes are those of that env."""
+
+    metadata = {"name": "pair"}
+    possible_agents = ["left", "right"]
+
+    def __init__(self, env_fn: Callable[[], Any]) -> None:
+        self.env, self.agents = env_fn(), list[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.env, name)
+
+    def observation_space(self, agent: str) -> Any:
+        return self.env.observation_space
+
+    def action_space(self, agent: str) -> Any:
+        return self.env.action_space
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        observation, info = self.env.reset(seed=seed, options=options)
+        self.agents = list(self.possible_agents)
+        return self._for_all(observation), self._for_all(info)
+
+    def step(self, actions: Any) -> Any:
+        results = self.env.step(actions["left"])
+        if results[2] or results[3]:
+            self.agents = []
+        return tuple(map(self._for_all, results))
+
+    def _for_all(self, value: Any) -> dict[str, Any]:
+        return dict.fromkeys(self.possible_agents, value)
+
+    def render(self) -> Any:
+        return self.env.render()
+
+    def close(self) -> None:
+        self.env.close()
 
 
 def actions_of(rng: np.random.Generator, num_envs: int) -> dict[str, Any]:

@@ -65,10 +65,12 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
 std::vector<RolloutStore::Rows> Hub::lend_columns() {
   std::vector<RolloutStore::Rows> rows;
   const std::uint32_t first = plan_.first_rollout_row();
+  const std::size_t first_computed = columns_->columns.size() + 1;  // `columns` lacks `kInfo`.
   for (std::size_t c = 0; c < plan_.columns.size(); ++c) {
     const std::uint64_t offset = plan_.columns[c], bytes = plan_.column_bytes[c];
     if (c == kInfo) continue;
-    rows.push_back({offset + bytes * first, bytes, c == kReward || c == kTerminated || c == kTruncated});
+    const bool is_computed = c >= first_computed && c < first_computed + columns_->computed.size();
+    rows.push_back({offset + bytes * first, bytes, is_computed || c <= kTruncated});
     lendings_->add_column(arena_->at<std::byte>(offset), bytes);
   }
   for (std::size_t c = 0; c < plan_.actions.size(); ++c) {

@@ -21,6 +21,8 @@ void LastResults::end_episode(std::uint32_t env, std::uint32_t row) {
 
 void LastResults::end_before_reset(std::uint32_t env, std::uint32_t row) {
   copy_leaves(env, columns_->finals.data(), row);
+  for (const Column& column : columns_->computed)  // Step columns stay zero; the reset writes the others.
+    std::memset(column.row(row), 0, column.row_bytes());
   set_flags(row, true);
   *at<std::uint64_t>(kInfoMask, row) = 0;
   set_fresh(env);

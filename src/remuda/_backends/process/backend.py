@@ -193,7 +193,9 @@ class ProcessBackend:
         output = self._outputs[worker.index]
         output.begin()
         config, place = self._configs.config(worker.index), self._configs.place(worker.index)
-        worker.take_over(self._launcher.start(Launch(config, *place, output.fd, self._relay.sending_end), wait))
+        by_reset = config.spec.rebuilt_by_reset and worker.index < len(self._built)  # it is a successor
+        launch = Launch(config, *place, output.fd, self._relay.sending_end, by_reset)
+        worker.take_over(self._launcher.start(launch, wait))
 
     def _read(self, worker: ProcessWorker) -> Buffers | None:
         """Returns the message that a worker sends when it has built its envs; None if it is not complete yet."""

@@ -48,6 +48,7 @@ class Launch:
         address: The address of the config in that file.
         output: The descriptor of the worker's standard output and error; None: it inherits those of this process.
         relay: The descriptor that the worker sends its logs and warnings to.
+        by_reset: Whether the first resets of the envs build them, rather than the start.
     """
 
     config: WorkerConfig
@@ -55,6 +56,7 @@ class Launch:
     address: Address
     output: int | None
     relay: int
+    by_reset: bool = False
 
     @property
     def descriptors(self) -> list[int]:
@@ -137,7 +139,7 @@ def _open_channel(what: Launch) -> tuple[SocketChannel, Socket]:
     register_holder(channel)
     try:
         channel.send_fds(what.descriptors)
-        channel.post([what.address])
+        channel.post([what.address, b"by reset"] if what.by_reset else [what.address])
     except BaseException:
         channel.close()
         worker_end.close()

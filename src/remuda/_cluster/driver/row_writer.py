@@ -35,6 +35,7 @@ class RowWriter:
         columns, rows = layout.result_columns(arena), layout.plan.rows
         self._fixed = [column.view(rows) for column in columns.fixed]
         self._leaves = [column.view(rows) for column in (*columns.obs, *columns.computed)]
+        self._num_state_leaves = len(self._leaves) - layout.step_columns  # step columns come last
         self._finals = [column.view(rows) for column in columns.final_obs]
         self.actions: list[Array] = [column.view(layout.plan.action_rows) for column in layout.action_columns(arena)]
         self.progress: Counts = progress_of(arena, layout)
@@ -82,7 +83,8 @@ class RowWriter:
             for column in (_REWARD, _TERMINATED, _TRUNCATED):
                 self._fixed[column][at] = rows.columns[column]
             self._fixed[_MASK][at] = mask
-        for view, leaf in zip(self._leaves, rows.columns[_FIRST_LEAF:], strict=True):
+        leaves = self._leaves[: self._num_state_leaves] if into_row else self._leaves
+        for view, leaf in zip(leaves, rows.columns[_FIRST_LEAF:], strict=not into_row):
             view[at] = leaf
         if not into_row and rows.finals is not None:
             for view, leaf in zip(self._finals, rows.finals, strict=True):
@@ -133,7 +135,7 @@ class RowWriter:
         is_over = self.progress[envs, NEEDS_RESET] != 0
         for column in (_TERMINATED, _TRUNCATED):
             self._fixed[column][kept] = self._fixed[column][at] & is_over
-        for view in self._leaves:
+        for view in self._leaves[: self._num_state_leaves]:
             view[kept] = view[at]
         self.progress[envs, RESULTS] = results
 

@@ -113,7 +113,8 @@ class Batch(_core.Batch):
 
         The worker computes a row after the reset or step that returned the row's observation. In a row that ends an
         episode, that is the next episode's first observation with same-step autoreset, and the terminal observation
-        with next-step autoreset. The row of an env that failed repeats the values that were computed last.
+        with next-step autoreset. The row of an env that failed repeats the values that were computed last. Rows of a
+        `StepColumn` have the value of the step, and zeros after a reset or a fault.
         """
         return dict(zip(self._source.extras, self._computed() or (), strict=True))
 

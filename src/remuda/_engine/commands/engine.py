@@ -18,6 +18,7 @@ from remuda._engine.commands.replacing import Replacing
 from remuda._engine.commands.resets import Resets
 from remuda._engine.commands.shared_rendering import SharedRendering
 from remuda._engine.history.fault_history import FaultHistory
+from remuda._engine.options.extras import check_extras
 from remuda._engine.options.settings import Settings
 from remuda._engine.running import CLOSED, SPLIT_SINCE, Running
 from remuda._engine.seeds import Seeds
@@ -77,10 +78,11 @@ class Engine:
         self.tracer = PoolTracer(settings.name, running, history)
         reports = FaultReports(running, self.tracker, recorder, history)
         self.fault_log = reports.log
-        resolution = FaultResolution(running, self.faults)
+        resolution = FaultResolution(running, self.faults, settings.faults)
         supervisor = _supervisor(settings, running, self.faults, reports, resolution, infos)
         self.exchange = Exchange(running, self.faults, supervisor, resolution)
-        self.batches = BatchMaker(running, infos, self.exchange, tuple(settings.extras or ()))
+        names = tuple(column.name for column in check_extras(settings.extras))
+        self.batches = BatchMaker(running, infos, self.exchange, names)
         action_spaces = [report.action_space for report in running.reports[: running.layout.num_slots]]
         self.action_spaces = ActionSpaces(running.layout.action_space, action_spaces, are_seeded=per_episode)
         self.rendering = SharedRendering(running, has_processes=settings.backend == "process")

@@ -9,22 +9,26 @@ import numpy as np
 from gymnasium import Space
 
 from remuda._wire.codec import ColumnSpec, SpaceCodec
-from remuda._wire.computed import NUMBERS, Computed, ExtraFn, path_of
+from remuda._wire.computed import NUMBERS, Computed, ExtraFn, StepColumn, path_of
 
 Declared: TypeAlias = "Space[Any] | tuple[int | Sequence[int], Any]"
-Extras: TypeAlias = Mapping[str, "ExtraFn | tuple[ExtraFn, Declared]"]
+Extras: TypeAlias = Mapping[str, "ExtraFn | tuple[ExtraFn, Declared] | StepColumn"]
 
 # Names that batches and rollouts use already, and that no column of the caller's own may have.
 _TAKEN = ("obs", "rewards", "terminations", "truncations", "final_obs", "infos", "env_ids", "actions")
 
 
 def check_extras(extras: Extras | None) -> tuple[Computed, ...]:
-    """Returns the columns that the option `extras` describes, in its order. Raises TypeError or ValueError."""
+    """Returns the columns that the option `extras` describes: in its order, but step columns last.
+
+    Raises:
+        TypeError, ValueError: The option is invalid.
+    """
     if extras is None:
         return ()
     if not isinstance(extras, Mapping):
         raise TypeError(f"expected extras to be a dict of functions by name, or None, got {extras!r}")
-    return tuple(_read(name, given) for name, given in extras.items())
+    return tuple(sorted((_read(name, given) for name, given in extras.items()), key=lambda column: column.of_step))
 
 
 def _read(name: Any, given: Any) -> Computed:
@@ -32,13 +36,15 @@ def _read(name: Any, given: Any) -> Computed:
         raise TypeError(f"expected the names of extras to be strings, got {name!r}")
     if name in _TAKEN:
         raise ValueError(f"expected another name than {name!r} in extras, which a batch has already")
-    function, declared = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
+    of_step = isinstance(given, StepColumn)
+    pair = (given.function, (given.shape, given.dtype)) if isinstance(given, StepColumn) else given
+    function, declared = pair if isinstance(pair, tuple) and len(pair) == 2 else (pair, None)
     if not callable(function):
         raise TypeError(
-            f"expected {path_of(name)} to be a function of an env, or a pair of one and a space or (shape, dtype), "
-            f"got {given!r}"
+            f"expected {path_of(name)} to be a function of an env, a pair of one and a space or (shape, dtype), or a "
+            f"StepColumn, got {given!r}"
         )
-    return Computed(name, function, None if declared is None else _read_declared(path_of(name), declared))
+    return Computed(name, function, None if declared is None else _read_declared(path_of(name), declared), of_step)
 
 
 def _read_declared(path: str, declared: Any) -> ColumnSpec:

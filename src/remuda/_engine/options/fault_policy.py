@@ -9,6 +9,7 @@ from remuda._engine.options.checks import int_from, one_of, seconds
 from remuda._keywords import names_keywords
 
 OnFault: TypeAlias = Literal["raise", "restart"]
+OnResetFault: TypeAlias = Literal["retry", "report"]
 _CHOICES = ("raise", "restart")
 
 
@@ -39,6 +40,10 @@ class FaultPolicy:
             further one, and their maximum. The first restart is immediate. With the defaults, an env whose worker is
             killed repeatedly is away for at most a second and its build. Raise both if builds are expensive or fail
             for a long time.
+        resets: The reaction to a fault in a reset, if envs are restarted. "retry": the pool repeats the reset until it
+            succeeds or `max_restarts` is exceeded. "report": the reset returns the row of a fault, with the `Fault` as
+            `info["fault"]`, and the env is built again by its next reset, of which the caller decides. Such faults do
+            not count for `max_restarts`. This needs `autoreset="disabled"`.
         renew_every: The number of episodes after which an env is rebuilt, for simulators that get worse with time. A
             worker with one env is replaced, which also frees leaked memory; in a worker with several envs, each env is
             closed and built again. None: never.
@@ -53,11 +58,15 @@ class FaultPolicy:
     max_pool_restarts: int | None = None
     backoff: float = 0.1
     max_backoff: float = 1.0
+    resets: OnResetFault = "retry"
     renew_every: int | None = None
     abandon_hung_threads: bool = False
 
     def __post_init__(self) -> None:
         one_of(*_CHOICES)("on_fault", self.on_fault)
+        one_of("retry", "report")("resets", self.resets)
+        if self.reports_resets and not self.restarts:
+            raise ValueError(f"expected on_fault='restart' with resets='report', got {self.on_fault!r}")
         for name in _TIMEOUTS:
             seconds(or_zero=False)(name, getattr(self, name))
         seconds(or_zero=False, or_none=False)("period", self.period)
@@ -85,6 +94,11 @@ class FaultPolicy:
     def restarts(self) -> bool:
         """Whether envs that fail are rebuilt."""
         return self.on_fault == "restart"
+
+    @property
+    def reports_resets(self) -> bool:
+        """Whether a reset that fails returns the row of a fault, and its env is built again by the next reset."""
+        return self.resets == "report"
 
     @property
     def has_deadlines(self) -> bool:

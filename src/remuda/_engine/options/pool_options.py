@@ -251,7 +251,8 @@ class PoolOptions(FaceOptions, total=False):
             resets and steps, and that return a number or an array; for a vector env, an array with a row for each of
             its envs. `Batch.extras` has them. The pool finds shape and dtype by a call after the env has been built,
             before its first reset; or you declare them, as `(function, space)` or `(function, (shape, dtype))`. An
-            exception of a function counts as one of its env. A function must not change the env.
+            exception of a function counts as one of its env. A function must not change the env. A `remuda.StepColumn`
+            has a value for each step instead, as rewards do; not with `vector_size`.
         observation_space (None): The single-env space that rows are laid out for; None: the space that env 0 reports.
 
     Faults and reports:

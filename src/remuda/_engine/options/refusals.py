@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from remuda._engine.options.extras import check_extras
 from remuda._engine.options.pool_options import OPTIONS, OptionValues
 
 
@@ -41,6 +42,7 @@ _OF_SINGLE_ENVS = {
     "autoreset": ("next_step", "same_step", "disabled"),
     "resets_ahead": (False,),
     "faults.renew_every": (None,),
+    "faults.resets": ("retry",),
     "max_worker_memory": (None,),
     "crash_dir": (None,),
     "seeding": ("gymnasium",),
@@ -67,6 +69,16 @@ def check_pairs(values: OptionValues) -> None:
     """Raises ValueError if two of the options exclude each other."""
     for refusal in REFUSALS:
         refusal.check(values)
+    if values.faults.reports_resets and values.autoreset != "disabled":
+        raise ValueError(
+            f"expected autoreset='disabled' with FaultPolicy(resets='report'), got {values.autoreset!r}: only the "
+            "caller of a reset can decide what follows when it fails"
+        )
+    if values.vector_size is not None and any(column.of_step for column in check_extras(values.extras)):
+        raise ValueError(
+            f"expected no StepColumn in extras with vector_size={values.vector_size}: the envs in a vector env are "
+            "reset within its step; let the vector env put the values into its infos"
+        )
     if values.backend != "process":
         _check_without_processes(values)
 

@@ -6,6 +6,7 @@ A rollout has turns: each one has the observations of envs, and sends them actio
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
 
 import numpy as np
@@ -74,7 +75,7 @@ class Rollout(HasAdvantages):
         final_obs: (T, n, ...) with same-step autoreset: the terminal observations in rows that end an episode; other
             rows are undefined. None with next-step autoreset, which has them in `obs`.
         extras: dict of (T + 1, n, ...): the columns of `PoolOptions.extras`, computed after the reset or step
-            that returned `obs`.
+            that returned `obs`. A `StepColumn` has (T, n, ...), like `rewards`.
         columns: dict of (T, n, ...): the columns that you passed to `act`, in memory of this process alone.
     """
 
@@ -124,7 +125,9 @@ class Rollout(HasAdvantages):
         finals = [array[1:] for array in self._framed(self._memory.finals())]
         self.final_obs: Any = layout.observation.build_batch(finals, []) if finals else None
         computed = self._framed(self._memory.computed())
-        self.extras: dict[str, np.ndarray[Any, Any]] = dict(zip(self._source.extras, computed, strict=True))
+        self._num_state_columns = len(computed) - layout.step_columns
+        own = [column[1:] if i >= self._num_state_columns else column for i, column in enumerate(computed)]
+        self.extras: dict[str, np.ndarray[Any, Any]] = dict(zip(self._source.extras, own, strict=True))
         self._rows: Any = np.ogrid[: self.steps + 1, : self.num_envs]  # the index of all rows
         self._resets_between = layout.mode.in_next_step
         self._over = self._begun = np.zeros(n, np.bool_)
@@ -390,8 +393,9 @@ class RolloutStep:
 
     @property
     def extras(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The columns of `PoolOptions.extras` that belong to `obs`, by name: (k, ...)."""
-        return {name: column[self.rows] for name, column in self._rollout.extras.items()}
+        """The columns of `PoolOptions.extras` that belong to `obs`, by name: (k, ...). Without step columns."""
+        columns = islice(self._rollout.extras.items(), self._rollout._num_state_columns)
+        return {name: column[self.rows] for name, column in columns}
 
     def starts_episodes(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Returns (k,) bool: whether `obs` is the first observation of an episode."""

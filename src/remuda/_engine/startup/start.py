@@ -116,7 +116,8 @@ def assign(settings: Settings, env_fns: Sequence[EnvFn]) -> list[Assignment]:
         info = WorkerInfo(index, settings.num_workers, env_ids, device.name)
         factories = env_fns[env_ids[0] // settings.width : (env_ids[-1] + 1) // settings.width]
         variables = {**device.variables, **variables_of(settings.worker_env, index)}
-        spec = HostSpec(info, settings.vector_size, settings.rebuilds, settings.lazy)
+        by_reset = settings.faults.reports_resets
+        spec = HostSpec(info, settings.vector_size, settings.rebuilds, settings.lazy, by_reset)
         assignments.append(Assignment(spec, factories, variables, computed, device.cores))
     return assignments
 
@@ -150,6 +151,7 @@ def _layout(settings: Settings, reports: Sequence[EnvReport]) -> Layout:
         resets_ahead=settings.has_resets_ahead,
         vector_size=settings.vector_size,
         computed=reports[0].computed,
+        step_columns=sum(column.of_step for column in check_extras(settings.extras)),
         reward_shape=reports[0].reward_shape,
         any_observation=override is not None,
     )

@@ -15,6 +15,8 @@ from remuda._engine.supervision.fault_resolution import FaultResolution
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.restart_budget import RestartBudget
 from remuda._engine.supervision.worker_faults import WorkerFaults
+from remuda._wire.pickling import dump
+from remuda._wire.requests import CloseEnv
 from remuda.errors import EnvError, EnvTimeoutError, Failure, Fault, RemudaError, RestartLimitError
 
 
@@ -56,7 +58,7 @@ class EnvFaults:
         if self._layout.vector_size is not None:
             return self._go_with_worker(slot, failures)
         is_rebuild = failure.operation == "build"
-        if is_rebuild and self._backend.processes is not None:
+        if is_rebuild and self._backend.processes is not None and not self._policy.reports_resets:
             self._running.hub.resolve(slot, _core.Outcome.RESEND)  # its successor repeats the command
             return self.rebuild_failed(env, failures[0])
         fault = self._budget.env_fault(env, failures[0].operation, EnvError([failures[0]]))
@@ -91,7 +93,9 @@ class EnvFaults:
         env, worker = fault.env_id, fault.worker
         if not self._budget.charge([fault], "it is rebuilt"):
             return self._drop(waiting)
-        if is_due:
+        if is_due and self._policy.reports_resets:  # its next reset builds it
+            self._running.hub.instruct(_core.Op.MESSAGE, worker, env, dump(CloseEnv()), self._addressees)
+        elif is_due:
             rebuild = OnlyFailures(partial(self.rebuild_failed, env))
             self._running.hub.instruct(_core.Op.REBUILD, worker, env, None, self._addressees, rebuild)
         self._workers.prepare_again(worker, [env])

@@ -7,6 +7,7 @@ from typing import Any
 
 from remuda import _core
 from remuda._engine.batches.infos import rows_of_env
+from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.running import Running
 from remuda._engine.supervision.faults import Faults
 from remuda._wire.pickling import load
@@ -18,7 +19,8 @@ Outcome = _core.Outcome
 class FaultResolution:
     """Decides how the commands and episodes of failed envs end. That depends on the autoreset mode."""
 
-    def __init__(self, running: Running, faults: Faults) -> None:
+    def __init__(self, running: Running, faults: Faults, policy: FaultPolicy) -> None:
+        self._reports_resets = policy.reports_resets
         self._running, self._layout = running, running.layout
         self._mode = running.layout.mode
         self._faults = faults
@@ -30,8 +32,10 @@ class FaultResolution:
         them: if one episode was cut off, so are the others, even those that had just ended.
         """
         over = all(map(self._running.slots.is_over, slots))  # checked first, because settling a slot ends its episode
-        outcome = self._outcome(self._running.slots.last_op(slots[0]), over=over)
-        self._resolve(outcome, slots, faults)
+        op = self._running.slots.last_op(slots[0])
+        if op == _core.Op.RESET and self._reports_resets and not faults[0].shared:
+            return self._resolve(Outcome.END_EPISODE, slots, faults)
+        return self._resolve(self._outcome(op, over=over), slots, faults)
 
     def settle_idle(self, slots: Sequence[int], faults: Sequence[Fault]) -> None:
         """Makes the answer to an env's next step end its episode, because the env failed between two commands."""
@@ -114,8 +118,10 @@ class FaultResolution:
         slots = self._layout.ids_with(slot)  # slot ids are env ids, because vector envs have no spares
         parts = self._running.slots.last(slots[0])[1]
         count = self._layout.observation.num_objects
-        if parts is None or not count:
+        if not count:
             return []
+        if parts is None:  # the env has failed in its first reset
+            return [None] * count
         try:
             if self._layout.vector_size is not None:
                 _, parts = rows_of_env(parts, len(slots))[slot - slots[0]]

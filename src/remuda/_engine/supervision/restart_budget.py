@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ class RestartBudget:
 
     def __init__(self, policy: FaultPolicy, running: Running, faults: Faults, reports: FaultReports) -> None:
         self._quota = Quota(policy)
+        self._uncounted = ("reset", "build") if policy.reports_resets else ()  # the caller decides on these
         self._running, self._backend, self._layout = running, running.backend, running.layout
         self._faults, self._reports = faults, reports
 
@@ -36,7 +38,7 @@ class RestartBudget:
         envs = self._faults.living(self._backend.workers[worker].env_ids)
         reason, operation = reason_of(error, envs)
         faults = [self._fault(env, kind_of(error), operation, error, shared=env != reason) for env in envs]
-        at = self._quota.next_restart(worker)
+        at = time.monotonic() if operation in self._uncounted else self._quota.next_restart(worker)
         return faults, at if self.charge(faults, restart_in_words(at)) else None
 
     def charge(self, faults: Sequence[Fault], then: str) -> bool:
@@ -45,7 +47,8 @@ class RestartBudget:
         `then`: the reaction if they do not, as text for the log.
         """
         each = [of_env[0] for of_env in self._layout.by_env(faults)]  # the faults of a vector env count as one
-        limit = self._quota.charge(each)
+        counted = [fault for fault in each if fault.operation not in self._uncounted]
+        limit = self._quota.charge(counted) if counted else None
         for fault in each:
             if not fault.shared:
                 self._running.slots.count_fault(fault.env_id)

@@ -28,7 +28,7 @@ class Report:
     def close(self) -> None:
         """Hides the bar; it stays in the terminal."""
         if self._bar is not None:
-            self._bar.finish(len(self._rows))
+            self._bar.finish(len(self._rows), self._note())
 
     def _note(self) -> str:
         done = [row["success"] for row in self._rows if row["status"] == "done"]

@@ -1,0 +1,204 @@
+"""With `FaultPolicy(resets="report")` a reset that fails returns the row of a fault, and the caller decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import accidents
+import numpy as np
+import pytest
+from accidents import once
+from pool_envs import HookedEnv, TextEnv, counting
+from programs import kill, pids_of
+
+from remuda import EnvError, FaultPolicy, InvalidEnvError, Pool, StateError, load_record
+
+REPORT = FaultPolicy("restart", resets="report", max_restarts=0)
+
+
+def obey(env: Any) -> None:
+    """Does what the options of a reset say."""
+    accident = (env.last_options or {}).get("do")
+    if accident is not None:
+        getattr(accidents, accident)(env)
+
+
+def obedient(num_envs: int, length: int = 1_000_000, **hooks: Any) -> list[Any]:
+    hooks = {"reset": obey, "autoreset": obey, **hooks}
+    return [(lambda tag=i: HookedEnv(tag, length, **hooks)) for i in range(num_envs)]  # type: ignore[misc]
+
+
+def report_of(batch: Any, row: int = 0) -> Any:
+    """Returns the fault in a row, whose numbers are those of a fault."""
+    assert batch.truncations[row] and not batch.terminations[row] and batch.rewards[row] == 0
+    return batch.infos[row]["fault"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "accident", "kind"),
+    [
+        ("process", "kill_myself", "death"),
+        ("process", "leave", "death"),
+        ("process", "stop_myself", "timeout"),
+        *[(backend, "raise_value_error", "exception") for backend in ("process", "thread", "serial")],
+    ],
+)
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_a_failed_reset_is_reported_as_often_as_it_fails(
+    backend: Any, accident: str, kind: str, num_workers: int
+) -> None:
+    if backend == "serial" and num_workers > 1:
+        pytest.skip("the serial backend has one worker")
+    policy = REPORT if kind != "timeout" else FaultPolicy("restart", resets="report", max_restarts=0, reset_timeout=0.3)
+    options: Any = {"backend": backend, "num_workers": num_workers, "autoreset": "disabled", "faults": policy}
+    with Pool(obedient(3), **options) as pool:
+        pool.reset()
+        pool.step([1, 1, 1])
+        for i in range(3):
+            batch = pool.reset(env_ids=[1], options={"do": accident})
+            fault = report_of(batch)
+            assert (fault.kind, fault.operation, fault.env_id) == (kind, "reset", 1)
+            assert batch.obs.tolist() == [[1, 1, 1, 1]]  # the last one of the episode before
+            with pytest.raises(StateError, match="call reset first"):
+                pool.step([0], [1])
+            if i == 1:
+                pool.request_obs([1])
+                assert pool.recv().obs.tolist() == [[1, 1, 1, 1]]
+        assert pool.reset(env_ids=[1]).obs[0, 2] == 0
+        assert pool.step([5], [1]).rewards.tolist() == [5]
+        if backend != "process" or num_workers == 3 or kind == "exception":  # others are not disturbed
+            assert pool.step([5, 6], [0, 2]).obs[:, 2].tolist() == [2, 2]
+
+
+def test_hundreds_of_deaths_in_resets_and_builds_do_not_break_the_pool(tmp_path: Path) -> None:
+    deaths = 200
+    builds = once_in_three(tmp_path)
+    with Pool(obedient(2, build=builds), num_workers=2, autoreset="disabled", faults=REPORT) as pool:
+        pool.reset()
+        operations = [
+            report_of(pool.reset(env_ids=[1], options={"do": "kill_myself"})).operation for _ in range(deaths)
+        ]
+        assert set(operations) == {"build", "reset"}
+        pool.step([3], [0])
+        while "fault" in pool.reset(env_ids=[1]).infos[0]:
+            pass
+        assert pool.step([4], [1]).rewards.tolist() == [4]
+        assert len(set(pids_of(pool))) == 2
+
+
+def once_in_three(directory: Path) -> Any:
+    """Returns a hook that kills its worker in every third build after the first two."""
+    file = directory / "builds"
+
+    def build(env: Any) -> None:
+        with file.open("ab") as builds:
+            builds.write(b".")
+        if file.stat().st_size > 2 and file.stat().st_size % 3 == 0:
+            accidents.kill_myself()
+
+    return build
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+def test_a_build_that_raises_is_reported(backend: Any, tmp_path: Path) -> None:
+    builds = once(tmp_path / "once", accidents.raise_value_error, skip=2)  # the first rebuild fails
+    with Pool(obedient(2, build=builds), num_workers=1, backend=backend, autoreset="disabled", faults=REPORT) as pool:
+        pool.reset()
+        assert report_of(pool.reset(env_ids=[1], options={"do": "raise_value_error"})).operation == "reset"
+        fault = report_of(pool.reset(env_ids=[1]))
+        assert fault.operation == "build" and isinstance(fault.error, EnvError)
+        assert pool.reset(env_ids=[1]).infos[0] == {}
+        assert pool.step([1, 2]).rewards.tolist() == [1, 2]
+
+
+def test_resets_of_neighbours_in_the_worker_are_repeated() -> None:
+    with Pool(obedient(3), num_workers=1, autoreset="disabled", faults=REPORT) as pool:
+        pool.reset()
+        batch = pool.reset(options=[None, {"do": "kill_myself"}, None])
+        assert [("fault" in info) for info in batch.infos] == [False, True, False]
+        assert batch.truncations.tolist() == [False, True, False]
+        pool.send([1], [0])
+        pool.send_reset(env_ids=[1], options={"do": "kill_myself"})
+        batch = pool.recv(order="slot")
+        assert len(batch) == 2 and report_of(batch, 1).operation == "reset"
+        pool.step([1], [2])  # cut off, if the worker's death came before it
+
+
+def test_an_env_that_never_was_reset_has_no_last_observation() -> None:
+    def build() -> Any:
+        return TextEnv()
+
+    class Failing(TextEnv):
+        def reset(self, **_: Any) -> Any:
+            raise ValueError("never")
+
+    with Pool([build, Failing], num_workers=1, autoreset="disabled", faults=REPORT) as pool:
+        batch = pool.reset()
+        assert report_of(batch, 1).operation == "reset" and batch.obs[1] is None
+    with Pool(obedient(1), autoreset="disabled", faults=REPORT) as numbers:
+        assert numbers.reset(options={"do": "kill_myself"}).obs.tolist() == [[0, 0, 0, 0]]
+
+
+def test_faults_in_steps_and_of_idle_workers_count_as_before() -> None:
+    policy = FaultPolicy("restart", resets="report", max_restarts=1)
+    with Pool(obedient(2), num_workers=2, autoreset="disabled", faults=policy) as pool:
+        pool.reset()
+        kill(pool, 1)
+        assert report_of(pool.step([1, 1]), 1).operation == "nothing"
+        assert pool.reset(env_ids=[1]).infos[0] == {}
+        kill(pool, 1)
+        with pytest.raises(Exception, match="max_restarts=1"):
+            pool.step([1, 1])
+
+
+def test_lasting_attributes_options_and_seeds_reach_the_env_that_a_reset_builds() -> None:
+    with Pool(obedient(1), autoreset="disabled", faults=REPORT) as pool:
+        pool.set_attr("length", 2, lasting=True)
+        pool.set_reset_options({"level": 3})
+        pool.reset(seed=7)
+        for accident in ("kill_myself", "raise_value_error"):
+            report_of(pool.reset(options={"do": accident}))
+            pool.reset()
+            assert pool.get_attr("length") == [2]
+            assert pool.get_attr("last_options") == [{"level": 3}]
+            assert pool.get_attr("last_seed")[0] not in (None, 7)
+
+
+def test_a_call_builds_the_env() -> None:
+    with Pool(obedient(1), autoreset="disabled", faults=REPORT) as pool:
+        pool.reset()
+        pool.reset(options={"do": "raise_value_error"})
+        assert pool.get_attr("episodes") == [0]
+
+
+def test_crash_records_are_written(tmp_path: Path) -> None:
+    with Pool(obedient(1), autoreset="disabled", faults=REPORT, crash_dir=tmp_path) as pool:
+        pool.reset()
+        pool.reset(options={"do": "kill_myself"})
+        pool.reset()
+    record = load_record(next(tmp_path.glob("*.remuda")))
+    assert record.fault.operation == "reset"
+
+
+def test_replaced_envs_and_states_go_on() -> None:
+    with Pool(obedient(2), num_workers=2, autoreset="disabled", faults=REPORT) as pool:
+        pool.reset()
+        pool.reset(env_ids=[1], options={"do": "kill_myself"})
+        pool.replace([1], counting(1))
+        assert pool.reset(env_ids=[1]).obs.tolist() == [[0, 1, 0, -1]]
+        (state,) = pool.get_state(env_ids=[1], state_fns="attributes")
+        pool.step([1], [1])
+        assert pool.set_state([state], env_ids=[1]).obs.tolist() == [[0, 1, 0, -1]]
+
+
+def test_wrong_options_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected on_fault='restart' with resets='report', got 'raise'"):
+        FaultPolicy(resets="report")
+    with pytest.raises(ValueError, match="expected resets to be one of"):
+        FaultPolicy("restart", resets="x")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"expected autoreset='disabled' with FaultPolicy\(resets='report'\)"):
+        Pool(counting(1), faults=REPORT)
+    with pytest.raises(InvalidEnvError):  # the first build is no fault
+        Pool([lambda: None], faults=REPORT, autoreset="disabled")
+    assert np.isfinite(REPORT.period)
