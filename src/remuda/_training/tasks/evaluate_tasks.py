@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gymnasium import Space
-
 from remuda import EnvError, FaultPolicy, Pool, PoolOptions, Ray, StartTimeoutError, WorkerDiedError
 from remuda._keywords import check_keywords
 from remuda._progress import bar
@@ -24,7 +22,7 @@ from remuda._training.tasks.report import Report
 from remuda._training.tasks.results import TaskResults
 from remuda._training.tasks.results_file import ResultsFile, describe_run
 from remuda._training.tasks.task import Task, check_tasks
-from remuda._training.tasks.task_env import TaskEnv
+from remuda._training.tasks.task_env import Form, TaskEnv
 from remuda._training.tasks.unit import Schedule, Unit
 
 if TYPE_CHECKING:
@@ -142,12 +140,12 @@ def _checked(options: PoolOptions, names: Iterable[str]) -> dict[str, Any]:
 
 def _pool(tasks: tuple[Task, ...], num_envs: int, attempts: int, options: dict[str, Any]) -> Pool:
     stripped = tuple(replace(task, init_states=None, success="") for task in tasks)  # workers need neither
-    build = partial(TaskEnv, stripped, _spaces(stripped, attempts, options))
+    build = partial(TaskEnv, stripped, _form(stripped, attempts, options))
     return Pool([build] * num_envs, **options)
 
 
-def _spaces(tasks: tuple[Task, ...], attempts: int, options: dict[str, Any]) -> tuple[Space[Any], Space[Any]]:
-    """Builds an env of the first task that can be built, in a worker, and returns its spaces."""
+def _form(tasks: tuple[Task, ...], attempts: int, options: dict[str, Any]) -> Form:
+    """Builds an env of the first task that can be built, in a worker, and returns its form."""
     error: Exception | None = None
     alone = {**options, "num_workers": 1}
     if isinstance(backend := options.get("backend"), Ray):
@@ -155,7 +153,7 @@ def _spaces(tasks: tuple[Task, ...], attempts: int, options: dict[str, Any]) -> 
     for index in [*range(len(tasks))] * attempts:
         try:
             with Pool([partial(TaskEnv, tasks, index)], **alone) as pool:
-                return pool.single_observation_space, pool.single_action_space
+                return Form(pool.single_observation_space, pool.single_action_space, pool.render_mode)
         except (EnvError, WorkerDiedError, StartTimeoutError) as failed:
             error = failed
     assert error is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 from gymnasium import Space
@@ -16,6 +16,14 @@ from remuda._worker.env_report import free_closed_env
 from remuda._worker.old_gym import converted
 
 
+class Form(NamedTuple):
+    """The spaces and the render mode of the envs of all tasks."""
+
+    observation_space: Space[Any]
+    action_space: Space[Any]
+    render_mode: str | None
+
+
 class TaskEnv(gymnasium.Env[Any, Any]):
     """Hosts the env of one task after another. Its resets get the task, so a build is part of a reset.
 
@@ -23,14 +31,15 @@ class TaskEnv(gymnasium.Env[Any, Any]):
         env: The env of the current task; None before the first reset.
     """
 
-    def __init__(self, tasks: tuple[Task, ...], spaces: tuple[Space[Any], Space[Any]] | int) -> None:
-        """`spaces`: those of observations and actions of all tasks; or the index of a task to build, which has them."""
-        self._tasks, self._task = tasks, -1
-        self.env: Any = None
-        if isinstance(spaces, int):
-            self._build(spaces)
-            spaces = self.env.observation_space, self.env.action_space
-        self.observation_space, self.action_space = spaces
+    env: Any
+
+    def __init__(self, tasks: tuple[Task, ...], like: Form | int) -> None:
+        """`like`: what all tasks have in common; or the index of a task to build at once, which shows it."""
+        self._tasks, self._task, self.env = tasks, -1, None
+        if isinstance(like, int):
+            self._build(like)
+            like = Form(self.env.observation_space, self.env.action_space, getattr(self.env, "render_mode", None))
+        self.observation_space, self.action_space, self.render_mode = like
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """`options`: the index of the task as "task", the options of its env as "options", and the "video" or None."""
