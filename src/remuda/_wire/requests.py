@@ -1,7 +1,8 @@
 """The requests to a worker's Python side: to call a function with one of its envs, or to store something.
 
 Operations of the worker's loop have an `_core.Op`. `Op.MESSAGE` carries one of these requests, pickled: a `CallEnv`,
-`CloseEnv`, `TakeState` or `TakeReplacement` if it names an env, otherwise one of the others. No request refers to code of workers.
+`CloseEnv`, `TakeState` or `TakeReplacement` if it names an env, otherwise one of the others. No request refers to code
+of workers.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Buffers, dump, load
 from remuda._wire.requests import (
-    CloseEnv,
     AddInfoColumns,
     CallEnv,
+    CloseEnv,
     PutState,
     RememberedCalls,
     RememberOptions,

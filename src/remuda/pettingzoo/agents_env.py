@@ -43,9 +43,10 @@ class AgentsEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
         }
         self._has_state = with_state
         if with_state:
-            observed["state"] = getattr(env, "state_space", None)
-            if not isinstance(observed["state"], gymnasium.Space):
+            state_space = getattr(env, "state_space", None)
+            if not isinstance(state_space, gymnasium.Space):
                 raise InvalidEnvError(f"expected an env with a `state_space`, for `state=True`, got {env!r}")
+            observed["state"] = state_space
         self.observation_space = spaces.Dict(observed)
         self.action_space = joint_space(self.groups, "action_space")
         self.reward_space = spaces.Box(-np.inf, np.inf, (3 * len(self._places),), np.float64)

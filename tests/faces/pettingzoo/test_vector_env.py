@@ -144,6 +144,22 @@ def test_a_fault_truncates_the_agents_that_were_there(accident: Any, mode: Any, 
         assert reported == 1
 
 
+def test_dtypes_are_those_of_the_env_and_absent_agents_have_zeros() -> None:
+    rng, absent = np.random.default_rng(0), 0
+    with vector([Crowd] * 4, autoreset="same_step") as envs:
+        envs.reset(seed=1)
+        for _ in range(STEPS):
+            obs, rewards, terminations, truncations, _ = envs.step(actions_of(rng, 4))
+            for agent in AGENTS:
+                assert (rewards[agent].dtype, terminations[agent].dtype) == (np.float64, np.bool_)
+                assert truncations[agent].dtype == envs.alive[agent].dtype == np.bool_
+            for shown in (obs, envs.final_obs or obs):
+                assert shown["a0"].dtype == shown["a1"].dtype == np.uint8
+            assert obs["b0"]["mask"].dtype == np.int8 and np.isfinite(obs["b0"]["place"]).all()
+            absent += (~envs.alive["b0"]).sum()
+    assert absent > 0
+
+
 def test_agents_that_are_in_no_env_need_no_action() -> None:
     with vector([Crowd]) as envs:
         envs.reset(seed=1)
