@@ -58,13 +58,16 @@ class TaskResults:
         return successes / done if done else math.nan
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Returns the confidence interval (low, high) of the success rate. See `Evaluation.success_interval`.
+        """Returns the Wilson score interval (low, high) of the success rate of all possible episodes.
+
+        It is that of Wilson, "Probable inference, the law of succession, and statistical inference", Journal of the
+        American Statistical Association 22, 1927. Of several tasks, it reflects the spread of their episodes, but not
+        the choice of the tasks.
 
         Raises:
             ValueError: `confidence` is not between 0 and 1.
         """
-        successes, done = self._counts()
-        return interval(successes, done, confidence) if done else (0.0, 1.0)
+        return interval(*self._counts(), confidence)
 
     def to_png(self, path: str | os.PathLike[str]) -> None:
         """Draws the rate of each task with its 95 % interval into the PNG file `path`.
