@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -66,6 +67,26 @@ class Failing(Lottery):
             self._died.write_bytes(b"x" * (before + 1))
             os.kill(os.getpid(), signal.SIGKILL)
         return super().step(action)
+
+
+class Optional(Lottery):
+    """Reports the options of its resets. A reset with the option "deaths" kills its worker so often."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(length=2)
+        self._folder = folder
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        died = self._folder / f"died-{seed}"
+        before = died.stat().st_size if died.exists() else 0
+        if before < (options or {}).get("deaths", 0):
+            died.write_bytes(b"x" * (before + 1))
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.options = options
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return *super().step(action)[:4], {"options": self.options}
 
 
 class Letters(gymnasium.Env[Any, Any]):
@@ -208,6 +229,101 @@ def test_the_interval_holds_the_mean_and_narrows_with_less_confidence() -> None:
         result.interval(95)
 
 
+@pytest.mark.parametrize("success", ["is_success", lambda info: np.array([info["is_success"]])])
+def test_successes_have_a_rate_and_an_interval(success: Any) -> None:
+    result = evaluate(never, [Lottery] * 3, episodes=20, seed=3, backend="serial", success=success)
+    assert result.successes is not None and result.successes.tolist() == (result.returns > 1).tolist()
+    assert result.success_rate == result.successes.mean()
+    low, high = result.success_interval()
+    assert 0 < low < result.success_interval(0.5)[0] < result.success_rate < high < 1
+    assert f"success {100 * result.success_rate:.1f} % (95 %: {100 * low:.1f} to {100 * high:.1f})" in repr(result)
+
+
+def test_successes_count_once_despite_faults(tmp_path: Path) -> None:
+    fns = [lambda: Failing(tmp_path, deaths=1)] * 2
+    for autoreset in ("disabled", "same_step"):
+        options: Any = {"faults": FaultPolicy("restart", backoff=0), "autoreset": autoreset, "num_workers": 2}
+        result = evaluate(never, fns, episodes=8, seed=3, success="is_success", **options)
+        assert result.successes is not None and result.successes.tolist() == (result.returns > 1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("success", "message"),
+    [
+        (
+            "succeeded",
+            r"expected the last info of episode \d to have the key 'succeeded', got the keys \['is_success'\]",
+        ),
+        (lambda info: 2, r"expected success\(info\) of episode \d to be True, False, 1 or 0, got 2"),
+    ],
+)
+def test_infos_without_success_are_refused(success: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        evaluate(never, [Lottery] * 3, episodes=3, seed=3, backend="serial", success=success)
+
+
+def test_without_success_there_is_no_rate() -> None:
+    result = evaluate(never, [Lottery], episodes=1, seed=3, backend="serial")
+    assert result.successes is None
+    with pytest.raises(remuda.StateError, match="give remuda.evaluate"):
+        _ = result.success_rate
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
+def test_episodes_have_the_given_seeds_and_options(autoreset: Any, tmp_path: Path) -> None:
+    seeds, options = np.array([5, 9, 5, 2, 9]), [None, {"level": 1}, {"level": 2}, None, {"level": 4}]
+    fns = [lambda: Optional(tmp_path)] * 2
+    with Pool(fns, backend="serial", autoreset=autoreset) as pool:
+        pool.set_reset_options({"level": 0})
+        result = evaluate(never, pool, episodes=5, seeds=seeds, reset_options=options)
+    assert result.seeds.tolist() == seeds.tolist()
+    assert [info["options"] for info in result.infos] == [one or {"level": 0} for one in options]
+
+
+def test_the_same_seeds_give_the_same_episodes_in_any_order() -> None:
+    first = evaluate(never, [Lottery] * 2, episodes=8, seed=3, backend="serial")
+    again = evaluate(never, [Lottery] * 3, episodes=8, seeds=first.seeds[::-1].tolist(), backend="serial")
+    assert again.returns.tolist() == first.returns[::-1].tolist()
+
+
+REPORTED = FaultPolicy("restart", resets="report", max_restarts=0)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_an_episode_whose_reset_failed_is_begun_again(num_workers: int, tmp_path: Path) -> None:
+    fns, options = [lambda: Optional(tmp_path)] * 2, [{"deaths": 2}, None, None, {"deaths": 1}]
+    arguments: Any = {"faults": REPORTED, "num_workers": num_workers}
+    if num_workers == 1:  # the neighbour's step is cut off
+        arguments["faults"] = FaultPolicy("restart", resets="report", backoff=0)
+    result = evaluate(never, fns, episodes=4, seeds=range(4), reset_options=options, **arguments)
+    assert result.lengths.tolist() == [2] * 4
+    assert [fault.operation for fault in result.faults if not fault.shared] == ["reset"] * 3
+
+
+def test_an_episode_whose_reset_always_fails_is_named(tmp_path: Path) -> None:
+    fns, options = [lambda: Optional(tmp_path)] * 2, [None, None, {"deaths": 9}, None]
+    with pytest.raises(RestartLimitError, match="here episode 2, which env 0 plays from seed 7"):
+        evaluate(never, fns, episodes=4, seeds=[5, 6, 7, 8], reset_options=options, faults=REPORTED, num_workers=2)
+
+
+@pytest.mark.parametrize(
+    ("returns", "text"),
+    [
+        (np.linspace(30, 54.64, 100), r"42\.32 \(95 %: 40\.\d\d to 43\.\d\d\)"),
+        (np.linspace(-4000, 3000, 100), r"-500 \(95 %: -\d+ to -\d+\)"),
+        (np.linspace(0, 1e-4, 100), r"0\.0000500 \(95 %: 0\.00004\d\d to 0\.00005\d\d\)"),
+        (np.full(7, 0.1), r"0\.1 \(95 %: 0\.1 to 0\.1\)"),
+        (np.array([1.0, np.nan]), r"nan \(95 %: nan to nan\)"),
+        (np.stack([np.arange(9.0), np.zeros(9)], 1), r"\[4 0\] \(95 %: \[.* 0\] to \[.* 0\]\)"),
+    ],
+)
+def test_a_mean_has_as_many_decimals_as_its_interval(returns: Any, text: str) -> None:
+    n = len(returns)
+    episodes = np.ones(n, np.int64)
+    result = remuda.Evaluation(0, returns, episodes, np.ones(n, bool), episodes, episodes, ({},) * n)
+    assert re.fullmatch(f"<Evaluation of {n} episodes: mean return {text}, mean length 1\\.0>", repr(result))
+
+
 def shown_in(path: Path) -> list[int]:
     """Reads a video and returns the env's number of steps in each picture."""
     from imageio_ffmpeg import get_ffmpeg_exe  # the program that also writes the videos
@@ -316,6 +432,13 @@ def test_envs_that_render_no_pictures_are_refused() -> None:
         ({"episodes": 0}, ValueError, "expected episodes to be an int from 1 up, got 0"),
         ({"episodes": 2.0}, ValueError, "expected episodes to be an int from 1 up, got 2.0"),
         ({"seed": -1}, ValueError, "expected seed to be an int from 0 up, or None, got -1"),
+        ({"seeds": 3}, TypeError, "expected seeds to be a list with one entry for each episode, got 3"),
+        ({"seeds": [3]}, ValueError, "expected seeds to have an entry for each of 2 episodes, got 1"),
+        ({"seeds": [3, -1]}, ValueError, r"expected seeds\[1\] to be an int from 0 to .*, got -1"),
+        ({"seeds": [3, 2**63]}, ValueError, r"expected seeds\[1\] to be an int from 0 to"),
+        ({"reset_options": {"level": 1}}, TypeError, "expected reset_options to be a list with one entry for each"),
+        ({"reset_options": [None, 3]}, TypeError, r"expected reset_options\[1\] to be a dict or None, got 3"),
+        ({"success": 3}, TypeError, "expected success to be a key of infos or a function of an info, got 3"),
         ({"video_episodes": 0}, TypeError, r"expected video_episodes to be .* from 0 to 1, got 0; write \[0\]"),
         ({"video_episodes": ["a"]}, TypeError, r"expected video_episodes to be .* got \['a'\]"),
         ({"video_folder": "videos", "video_episodes": [2]}, ValueError, r"from 0 to 1, got \[2\]"),

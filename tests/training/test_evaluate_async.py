@@ -44,6 +44,17 @@ def test_a_copy_of_the_policy_is_evaluated_while_the_program_continues() -> None
     assert result.seeds.tolist() == evaluate(policy, counting(2, 3), episodes=4, seed=0).seeds.tolist()
 
 
+def test_seeds_options_and_successes_are_those_of_evaluate() -> None:
+    def policy(obs: Any) -> Any:
+        return np.ones(len(obs), int)
+
+    arguments: Any = {"episodes": 2, "seeds": [4, 5], "reset_options": [None, {"level": 1}], "success": lambda _: True}
+    result = evaluate_async(policy, counting(2, 3), backend="serial", **arguments).result(60)
+    assert result.seeds.tolist() == [4, 5] and result.success_rate == 1
+    with pytest.raises(ValueError, match="expected seeds to have an entry for each of 2 episodes, got 1"):
+        evaluate_async(policy, counting(2, 3), episodes=2, seeds=[4])
+
+
 def test_torch_modules_are_copied() -> None:
     torch = pytest.importorskip("torch")
     gate = threading.Event()

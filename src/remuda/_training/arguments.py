@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from remuda._factories import check_env_fns
 from remuda._keywords import check_keywords
 from remuda._progress import bar
 from remuda._videos.recording import check_moviepy
+
+Seeds: TypeAlias = "Sequence[int] | np.ndarray[Any, np.dtype[np.integer[Any]]]"
+
+_SEEDS = 2**63  # seeds are int64 in results
 
 
 def check_count(name: str, value: Any, most: int | None = None) -> int:
@@ -29,6 +33,34 @@ def check_seed(seed: Any) -> int | None:
     if seed is not None and (not _is_int(seed) or seed < 0):
         raise ValueError(f"expected seed to be an int from 0 up, or None, got {seed!r}")
     return None if seed is None else int(seed)
+
+
+def check_seeds(seeds: Any, episodes: int) -> list[int] | None:
+    """Checks that there is a seed for each episode, and returns the seeds; None for None."""
+    each = _one_for_each("seeds", seeds, episodes)
+    for episode, seed in enumerate(each or ()):
+        if not _is_int(seed) or not 0 <= seed < _SEEDS:
+            raise ValueError(f"expected seeds[{episode}] to be an int from 0 to 2**63 - 1, got {seed!r}")
+    return each
+
+
+def check_reset_options(options: Any, episodes: int) -> list[Mapping[str, Any] | None] | None:
+    """Checks that there are options, or None, for the reset of each episode, and returns them; None for None."""
+    each = _one_for_each("reset_options", options, episodes)
+    for episode, one in enumerate(each or ()):
+        if one is not None and not isinstance(one, Mapping):
+            raise TypeError(f"expected reset_options[{episode}] to be a dict or None, got {one!r}")
+    return each
+
+
+def _one_for_each(name: str, values: Any, episodes: int) -> list[Any] | None:
+    if values is None:
+        return None
+    if isinstance(values, str) or not isinstance(values, (Sequence, np.ndarray)):
+        raise TypeError(f"expected {name} to be a list with one entry for each episode, got {values!r}")
+    if len(values) != episodes:
+        raise ValueError(f"expected {name} to have an entry for each of {episodes} episodes, got {len(values)}")
+    return list(values)
 
 
 def check_progress(progress: Any) -> None:

@@ -6,8 +6,9 @@ import inspect
 import os
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,13 +18,17 @@ from remuda._progress import bar
 from remuda._seeds import derive_seed
 from remuda._training.acting import Actor, Policy, check_policy
 from remuda._training.arguments import (
+    Seeds,
     check_count,
     check_envs,
     check_progress,
+    check_reset_options,
     check_seed,
+    check_seeds,
     check_videos,
 )
 from remuda._training.evaluation import Evaluation
+from remuda._training.success import Success, check_success, is_success
 from remuda._training.videos import Videos
 from remuda._wire.codec import SpaceCodec
 
@@ -40,6 +45,9 @@ def evaluate(
     *,
     episodes: int,
     seed: int | None = None,
+    seeds: Seeds | None = None,
+    reset_options: Sequence[Mapping[str, Any] | None] | None = None,
+    success: Success | None = None,
     video_folder: str | os.PathLike[str] | None = None,
     video_episodes: Iterable[int] = (0,),
     progress: bool | None = None,
@@ -58,7 +66,8 @@ def evaluate(
     common, their mean is biased. Here env `k % n` plays episode k to its end, as its `k // n`-th. It is reset with the
     seed `int(numpy.random.SeedSequence(seed, spawn_key=(k,)).generate_state(1)[0]) & 0x7FFFFFFF`. If the envs are
     alike, and deterministic with a given seed, the returns are the same for any number of workers.
-    An episode that ends by a fault (`faults="restart"`) does not count: it is played again from its seed.
+    An episode that ends by a fault (`faults="restart"`) does not count: it is played again from its seed. With
+    `FaultPolicy(resets="report")` this also holds for an episode whose reset fails.
 
     Args:
         policy: A function of the observations of all n envs, batched like `Batch.obs`, that returns their actions for
@@ -69,6 +78,11 @@ def evaluate(
             rewards affect the returns.
         episodes: The number of episodes, at least 1.
         seed: The seed, from 0 up; None: a random seed, which `Evaluation.seed` shows.
+        seeds: The seed of each episode, from 0 up, instead of those derived from `seed`. Then `seed` is only that of
+            `PolicyContext.rng`.
+        reset_options: For each episode, the `options` of its reset, or None for those of the pool.
+        success: The key of the last info under which the env reports success (a bool, or 0 or 1), or a function of the
+            last info that returns this. It fills `Evaluation.successes`.
         video_folder: A folder for videos, `evaluation-episode-<k>.mp4`, made if needed. The envs must have
             `render_mode="rgb_array"`, and moviepy must be installed.
         video_episodes: The episodes to record.
@@ -78,13 +92,16 @@ def evaluate(
 
     Raises:
         ValueError, TypeError: An argument is wrong; or the pool has spares, vector envs, background autoreset or
-            per-episode seeds, which would assign episodes in another way. Nothing was started.
+            per-episode seeds, which would assign episodes in another way. Nothing was started. Or an episode has ended
+            and `success` cannot be read from its last info.
         RestartLimitError: An episode ended three times by a fault of its own env; the message names both. Faults that
             another env of the same worker has caused do not count.
         MissingFrameworkError: rich, for `progress`, or moviepy, for videos, is not installed.
         Exception: The pool raised it; see `Pool`.
     """
-    return prepare(policy, envs, episodes, seed, video_folder, video_episodes, progress, options)()
+    return prepare(
+        policy, envs, episodes, seed, seeds, reset_options, success, video_folder, video_episodes, progress, options
+    )()
 
 
 def prepare(
@@ -92,6 +109,9 @@ def prepare(
     envs: Pool | Sequence[Callable[[], Any]],
     episodes: int,
     seed: int | None,
+    seeds: Seeds | None,
+    reset_options: Sequence[Mapping[str, Any] | None] | None,
+    success: Success | None,
     video_folder: str | os.PathLike[str] | None,
     video_episodes: Iterable[int],
     progress: bool | None,
@@ -103,7 +123,12 @@ def prepare(
     shown = check_videos(video_folder, video_episodes, count)
     source = check_envs(envs, options, [name for name in inspect.signature(evaluate).parameters if name != "options"])
     check_progress(progress)
+    if success is not None:
+        check_success(success)
+    own_seeds, own_options = check_seeds(seeds, count), check_reset_options(reset_options, count)
     entropy = secrets.randbits(64) if given is None else given
+    derived = own_seeds or [derive_seed(entropy, episode) for episode in range(count)]
+    plan = _Plan(entropy, np.array(derived, np.int64), own_options or [None] * count, success)
 
     def play() -> Evaluation:
         with _pool_of(source, count, options) as pool:
@@ -111,7 +136,7 @@ def prepare(
             rng = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=_OF_POLICY))
             shows = bar.is_watched() if progress is None else progress
             shown_bar = bar.Bar("episodes", count, 0.0 if progress else bar.PATIENCE, stays=True) if shows else None
-            return _Play(pool, Actor(policy, pool.num_envs, rng), count, entropy, videos, shown_bar).play()
+            return _Play(pool, Actor(policy, pool.num_envs, rng), plan, videos, shown_bar).play()
 
     return play
 
@@ -127,24 +152,26 @@ def _pool_of(envs: Pool | list[Callable[[], Any]], episodes: int, options: PoolO
     return Pool(factories, **options)
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """The seed and the options of the reset of each episode. `entropy`: `Evaluation.seed`."""
+
+    entropy: int
+    seeds: np.ndarray[Any, np.dtype[np.int64]]
+    reset_options: list[Mapping[str, Any] | None]
+    success: Success | None
+
+
 class _Play:
     """Plays the episodes in rounds. In a round, each env steps or begins its next episode, if it has more episodes."""
 
-    def __init__(
-        self,
-        pool: Pool,
-        actor: Actor,
-        episodes: int,
-        entropy: int,
-        videos: Videos,
-        progress_bar: bar.Bar | None,
-    ) -> None:
-        self._pool, self._actor, self._entropy, self._videos = pool, actor, entropy, videos
-        self._bar, self._num_done = progress_bar, 0
-        self._seeds = np.array([derive_seed(entropy, episode) for episode in range(episodes)], np.int64)
+    def __init__(self, pool: Pool, actor: Actor, plan: _Plan, videos: Videos, progress_bar: bar.Bar | None) -> None:
+        self._pool, self._actor, self._plan, self._videos = pool, actor, plan, videos
+        self._bar, self._num_done, episodes = progress_bar, 0, len(plan.seeds)
         reward_shape = pool._engine.layout.reward_shape
         self._returns, self._lengths = np.zeros((episodes, *reward_shape)), np.zeros(episodes, np.int64)
         self._terminated, self._infos = np.zeros(episodes, bool), [dict[str, Any]() for _ in range(episodes)]
+        self._successes = None if plan.success is None else np.zeros(episodes, bool)
         self._faults = list[Fault]()
         self._own_faults = [list[Fault]() for _ in range(episodes)]  # for each episode, the faults of its own env
         n = pool.num_envs
@@ -165,15 +192,16 @@ class _Play:
                 self._bar.finish(self._num_done)
         self._videos.finish()
         return Evaluation(
-            self._entropy,
+            self._plan.entropy,
             self._returns,
             self._lengths,
             self._terminated,
-            self._seeds,
+            self._plan.seeds,
             np.arange(len(self._returns)) % self._pool.num_envs,
             tuple(self._infos),
             tuple(self._faults),
             self._videos.written,
+            self._successes,
         )
 
     def _show_progress(self) -> None:
@@ -183,25 +211,35 @@ class _Play:
     def _play_all(self) -> None:
         self._show_progress()
         self._expect_videos()
-        self._note_obs(self._pool.reset(seed=self._seeds_of(range(self._pool.num_envs))))
-        self._note_begun()
+        batch = self._pool.reset(**self._arguments_of(range(self._pool.num_envs)))
+        self._note_obs(batch)
+        self._note_begun(batch)
         while self._stepping or self._beginning:
             batch = self._advance()
             self._note_obs(batch)
             self._count(batch)
             self._show_progress()
 
-    def _seeds_of(self, envs: Iterable[int]) -> list[int | None]:
-        """Returns the seeds of the envs' next episodes; None for an env that has no further one."""
-        return [int(self._seeds[self._queues[env][0]]) if self._queues[env] else None for env in envs]
+    def _arguments_of(self, envs: Iterable[int]) -> dict[str, Any]:
+        """Returns the arguments of resets that begin the envs' next episodes: None for an env that has none."""
+        episodes = [self._queues[env][0] if self._queues[env] else None for env in envs]
+        return {
+            "seed": [None if episode is None else int(self._plan.seeds[episode]) for episode in episodes],
+            "options": [None if episode is None else self._plan.reset_options[episode] for episode in episodes],
+        }
 
     def _expect_videos(self) -> None:
         self._videos.begin({env: self._queues[env][0] for env in self._beginning})
 
-    def _note_begun(self) -> None:
-        self._starts = np.isin(self._pool.env_ids, self._beginning)
-        self._stepping = sorted(self._stepping + self._beginning)
-        self._beginning = []
+    def _note_begun(self, batch: Batch) -> None:
+        """Takes the first rows of episodes. An episode whose reset failed is begun again."""
+        infos = {env: batch.infos[row] for row, env in enumerate(batch.env_ids.tolist()) if batch.truncations[row]}
+        faults = {env: infos[env]["fault"] for env in self._beginning if env in infos}
+        begun = [env for env in self._beginning if env not in faults]
+        for env, fault in faults.items():
+            self._note_fault(self._queues[env][0], fault)
+        self._starts = np.isin(self._pool.env_ids, begun)
+        self._stepping, self._beginning = sorted(self._stepping + begun), list(faults)
 
     def _advance(self) -> Batch:
         pool, actions = self._pool, None
@@ -214,7 +252,7 @@ class _Play:
         if self._stepping:
             pool.send(self._rows(actions, self._stepping), self._stepping)
         if self._beginning:
-            pool.send_reset(seed=self._seeds_of(self._beginning), env_ids=self._beginning)
+            pool.send_reset(**self._arguments_of(self._beginning), env_ids=self._beginning)
         return pool.recv(order="slot")
 
     def _rows(self, actions: Any, envs: list[int]) -> Any:
@@ -235,8 +273,8 @@ class _Play:
         ended = [env for env, is_over in zip(stepped, over, strict=True) if is_over]
         for env in ended:
             self._end(env, bool(batch.terminations[row_of[env]]), batch.infos[row_of[env]])
-        self._note_begun()
-        self._beginning = [env for env in ended if self._queues[env]]
+        self._note_begun(batch)
+        self._beginning += [env for env in ended if self._queues[env]]
 
     def _end(self, env: int, terminated: bool, info: dict[str, Any]) -> None:
         """Ends the current episode of an env. If a fault has ended it, the env plays the episode again."""
@@ -248,6 +286,8 @@ class _Play:
             return
         self._queues[env].popleft()
         self._terminated[episode], self._infos[episode] = terminated, info
+        if self._successes is not None and self._plan.success is not None:
+            self._successes[episode] = is_success(self._plan.success, info, f"episode {episode}")
         self._videos.note_end(episode)
         self._num_done += 1
 
@@ -260,7 +300,7 @@ class _Play:
         if len(self._own_faults[episode]) == _MAX_ATTEMPTS:
             raise RestartLimitError(
                 f"the playing of one episode ({_MAX_ATTEMPTS - 1} at most; here episode {episode}, which env "
-                f"{fault.env_id} plays from seed {self._seeds[episode]})",
+                f"{fault.env_id} plays from seed {self._plan.seeds[episode]})",
                 self._own_faults[episode],
             )
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import copy
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from remuda import Pool, PoolOptions, StateError
 from remuda._training.acting import Policy
+from remuda._training.arguments import Seeds
 from remuda._training.evaluate import prepare
 from remuda._training.evaluation import Evaluation
+from remuda._training.success import Success
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # `Unpack` is in `typing` since Python 3.11
@@ -27,6 +29,9 @@ def evaluate_async(
     *,
     episodes: int,
     seed: int | None = None,
+    seeds: Seeds | None = None,
+    reset_options: Sequence[Mapping[str, Any] | None] | None = None,
+    success: Success | None = None,
     video_folder: str | os.PathLike[str] | None = None,
     video_episodes: Iterable[int] = (0,),
     progress: bool | None = False,
@@ -45,8 +50,9 @@ def evaluate_async(
     If the program ends before the evaluation, the evaluation is abandoned.
 
     Args:
-        policy, envs, episodes, seed, video_folder, video_episodes, progress: See `evaluate`. Do not use a pool yourself
-            until its evaluation is done. A pool spares each evaluation the start of workers.
+        policy, envs, episodes, seed, seeds, reset_options, success, video_folder, video_episodes, progress: See
+            `evaluate`. Do not use a pool yourself until its evaluation is done. A pool spares each evaluation the start
+            of workers.
         **options: See `evaluate`.
 
     Returns:
@@ -60,7 +66,9 @@ def evaluate_async(
     if isinstance(envs, Pool) and envs in _latest and not _latest[envs].done():
         raise StateError("expected a pool that no other evaluation uses, got one in use: wait for its result() first")
     copied = copy.deepcopy(policy)
-    play = prepare(copied, envs, episodes, seed, video_folder, video_episodes, progress, options)
+    play = prepare(
+        copied, envs, episodes, seed, seeds, reset_options, success, video_folder, video_episodes, progress, options
+    )
     future: Future[Evaluation] = Future()
     future.set_running_or_notify_cancel()
     thread = threading.Thread(target=_run, args=(play, future), name="remuda-evaluation", daemon=True)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from remuda.errors import Fault
+from remuda._training import binomial
+from remuda.errors import Fault, StateError
 
 _RESAMPLES = 10_000
+_DIGITS = 3  # the digits of an interval's width in a text
+_ROUNDING = 1e-9  # a relative difference that is due to rounding
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -18,7 +22,8 @@ class Evaluation:
     """The result of `remuda.evaluate`. Row k of each array is the k-th of N episodes, in the order of their starts.
 
     Attributes:
-        seed: The seed from which the seeds of the episodes were derived: the same one gives the same episodes.
+        seed: The seed from which the seeds of the episodes were derived, unless `seeds=` gave them: the same one gives
+            the same episodes.
         returns: (N,) float64: sums of the rewards that the envs returned; (N, k) if rewards are vectors. Then the
             statistics of the returns are arrays (k,).
         lengths: (N,) int64: numbers of steps.
@@ -28,6 +33,7 @@ class Evaluation:
         infos: The last info of each episode, which may report success.
         faults: The faults after which episodes were played again, in order.
         videos: The files that were written.
+        successes: (N,) bool: whether the episode was a success; None if `success=` was not given.
     """
 
     seed: int
@@ -39,6 +45,7 @@ class Evaluation:
     infos: tuple[dict[str, Any], ...]
     faults: tuple[Fault, ...] = ()
     videos: tuple[Path, ...] = ()
+    successes: np.ndarray[Any, np.dtype[np.bool_]] | None = None
 
     @property
     def mean(self) -> float:
@@ -67,14 +74,42 @@ class Evaluation:
         low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
         return _plain(low), _plain(high)
 
+    @property
+    def success_rate(self) -> float:
+        """The share of successes among these N episodes. Raises StateError without `success=`."""
+        return float(self._known_successes().mean())
+
+    def success_interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """Returns the confidence interval (low, high) of the success rate of all possible episodes.
+
+        It is the Wilson score interval (Wilson, "Probable inference, the law of succession, and statistical inference",
+        1927). Like `interval`, it does not reflect the spread of policies from different training runs.
+
+        Raises:
+            ValueError: `confidence` is not between 0 and 1.
+            StateError: `success=` was not given.
+        """
+        return binomial.interval(int(self._known_successes().sum()), len(self), confidence)
+
+    def _known_successes(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        if self.successes is None:
+            raise StateError(
+                "expected an evaluation with successes: give remuda.evaluate(..., success=) a key of infos"
+            )
+        return self.successes
+
     def __len__(self) -> int:
         return len(self.returns)
 
     def __repr__(self) -> str:
-        low, high = self.interval()
-        mean = f"mean return {_text(self.mean)} (95 %: {_text(low)} to {_text(high)})"
+        mean, low, high = _evenly(self.mean, *self.interval())
+        success = ""
+        if self.successes is not None:
+            rate, least, most = (f"{100 * share:.1f}" for share in (self.success_rate, *self.success_interval()))
+            success = f", success {rate} % (95 %: {least} to {most})"
         again = f", {len(self.faults)} played again after a fault" if self.faults else ""
-        return f"<Evaluation of {len(self)} episodes: {mean}, mean length {self.lengths.mean():.6g}{again}>"
+        returns = f"mean return {mean} (95 %: {low} to {high})"
+        return f"<Evaluation of {len(self)} episodes: {returns}, mean length {self.lengths.mean():.1f}{success}{again}>"
 
 
 def _plain(numbers: Any) -> float:
@@ -82,5 +117,11 @@ def _plain(numbers: Any) -> float:
     return float(numbers) if np.ndim(numbers) == 0 else cast(float, numbers)
 
 
-def _text(numbers: Any) -> str:
-    return f"{numbers:.6g}" if np.ndim(numbers) == 0 else np.array2string(numbers, precision=6)
+def _evenly(mean: Any, low: Any, high: Any) -> list[str]:
+    """Returns a mean and its interval as texts with the same number of decimals, which the interval's width decides."""
+    width, size = np.min(np.subtract(high, low)), np.max(np.abs([low, high]))
+    form = ".6g"  # all returns are equal, but for rounding; or not all are finite
+    if _ROUNDING * size < width < math.inf:
+        form = f".{max(0, _DIGITS - 1 - math.floor(math.log10(width)))}f"
+    formatter: Any = {"float": lambda number: format(number, form)}
+    return [np.array2string(np.asarray(each), formatter=formatter) for each in (mean, low, high)]
