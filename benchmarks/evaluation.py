@@ -29,7 +29,7 @@ LENGTHS = np.random.default_rng(0).permutation(np.linspace(50, 500, UNITS).astyp
 
 
 class Robot(NullEnv):
-    """An env whose step takes a given time, and whose episode has the length in the options of its reset."""
+    """An env with steps of a given time. Its episode has the length in the options of the reset."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()

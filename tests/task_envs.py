@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 
 class Walk(gymnasium.Env[Any, Any]):
-    """A walk whose length and steps depend on the seed of the reset, the init state and the actions."""
+    """A walk. Its length and steps depend on the seed of the reset, the init state and the actions."""
 
     observation_space = spaces.Box(-1000, 1000, (3,), np.float64)
     action_space = spaces.Box(-100, 100, (2,), np.float64)

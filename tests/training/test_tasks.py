@@ -263,7 +263,10 @@ def test_a_unit_with_a_fault_is_played_again(how: str, backend: Any, kind: str, 
     assert {row["attempts"] for row in results.rows} == {1, 2}
 
 
-@pytest.mark.parametrize(("info", "expected"), [({}, "to have the key 'is_success'"), ({"is_success": 0.5}, "got 0.5")])
+@pytest.mark.parametrize(
+    ("info", "expected"),
+    [({}, "of episode . of task 'short' to have the key 'is_success'"), ({"is_success": 0.5}, "got 0.5")],
+)
 def test_success_must_be_clear(info: dict[str, Any], expected: str, tmp_path: Path) -> None:
     task = Task("walk", Walk, success="is_success" if not info else lambda _: info["is_success"])
     task = Task("short", Walk, max_steps=1) if not info else task

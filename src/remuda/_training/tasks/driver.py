@@ -21,6 +21,7 @@ from remuda import (
     WorkerDiedError,
 )
 from remuda._training.acting import Actor, Policy, _map
+from remuda._training.success import is_success
 from remuda._training.tasks.report import Report
 from remuda._training.tasks.task import Task
 from remuda._training.tasks.unit import Schedule, Unit
@@ -155,8 +156,8 @@ class Driver:
             self._pool.send(_batched(self._actions, actions), envs)
 
     def _finish(self, play: _Play, terminated: bool, info: dict[str, Any]) -> None:
-        success = self._tasks[play.task]._succeeded(info, play.unit.episode)
-        self._report(play, "done", success, play.total, play.length, terminated)
+        task, where = self._tasks[play.task], f"episode {play.unit.episode} of task {play.unit.task!r}"
+        self._report(play, "done", is_success(task.success, info, where), play.total, play.length, terminated)
 
     def _fail(self, play: _Play, fault: Fault) -> None:
         """Notes a fault. The unit is played again, unless its own env has caused too many faults."""
@@ -186,7 +187,7 @@ def _batched(codec: SpaceCodec, leaves: Sequence[tuple[Sequence[Any], Sequence[A
 
 
 class _NoRng:
-    """Stands in for `PolicyContext.rng`, whose numbers would depend on the order in which envs need actions."""
+    """Stands in for `PolicyContext.rng`, as its numbers would depend on the order in which envs need actions."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise StateError("expected a policy that draws from context.units[i].rng in evaluate_tasks, got context.rng")

@@ -69,7 +69,7 @@ def evaluate_tasks(
 
     Args:
         policy: A function of the observations of k envs, batched like `Batch.obs`, that returns their actions. With a
-            parameter `context` it receives a `PolicyContext`, whose `units` and `state` belong to the episodes. See
+            parameter `context` it receives a `PolicyContext`; its `units` and `state` belong to the episodes. See
             `collect` for tensors, `act` and `PolicyContext`.
         tasks: Tasks with different names, and spaces of the same structure, shapes and dtypes.
         episodes: The number of episodes of each task.

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-import numpy as np
-
 from remuda._training.arguments import check_count
+from remuda._training.success import Success, check_success
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +37,7 @@ class Task:
     max_steps: int | None = None
     instruction: str = ""
     init_states: Sequence[Any] | None = None
-    success: str | Callable[[dict[str, Any]], Any] = "is_success"
+    success: Success = "is_success"
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -47,31 +46,11 @@ class Task:
             raise TypeError(
                 f"expected make of task {self.name!r} to be a function that returns an env, got {self.make!r}"
             )
-        if not isinstance(self.success, str) and not callable(self.success):
-            raise TypeError(
-                f"expected success of task {self.name!r} to be a key of infos or a function, got {self.success!r}"
-            )
+        check_success(self.success, f" of task {self.name!r}")
         if self.max_steps is not None:
             check_count(f"max_steps of task {self.name!r}", self.max_steps)
         if self.init_states is not None and not len(self.init_states):
             raise ValueError(f"expected at least one of init_states of task {self.name!r}, or None, got none")
-
-    def _succeeded(self, info: dict[str, Any], episode: int) -> bool:
-        """Returns whether an episode with this last info was a success. Raises ValueError if that is not clear."""
-        where = f"at the end of episode {episode} of task {self.name!r}"
-        if callable(self.success):
-            told, name = self.success(info), "success(info)"
-        elif self.success in info:
-            told, name = info[self.success], f"info[{self.success!r}]"
-        else:
-            raise ValueError(
-                f"expected the info {where} to have the key {self.success!r}, got the keys {sorted(map(str, info))}; "
-                "Task(success=...) takes another key, or a function of the info"
-            )
-        value = np.asarray(told)
-        if value.size != 1 or value.dtype.kind not in "biuf" or value.item() not in (0, 1):
-            raise ValueError(f"expected {name} {where} to be True, False, 1 or 0, got {told!r}")
-        return bool(value.item())
 
     def _init_state_of(self, episode: int) -> int | None:
         """Returns the index of the state in which an episode begins."""

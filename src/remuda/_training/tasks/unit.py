@@ -51,7 +51,7 @@ class Schedule:
         return sum(map(len, self._left))
 
     def take(self, current: int | None) -> tuple[int, Unit] | None:
-        """Returns the index of a task and a unit of it, for an env whose task is `current`; None if none is left."""
+        """Returns the index of a task and a unit of it, for an env with the task `current`; None if no unit is left."""
         if current is None or not self._left[current]:
             current = max(range(len(self._left)), key=lambda index: len(self._left[index]))
         return (current, self._unit(current, self._left[current].popleft())) if self._left[current] else None
