@@ -113,7 +113,10 @@ def test_lerobot_eval(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 
     monkeypatch.syspath_prepend(EXAMPLES)
     example = importlib.import_module("lerobot_eval")
-    config, small = make_env_config("pusht"), {"dim_model": 32, "n_heads": 2, "dim_feedforward": 32, "latent_dim": 8}
+    config, small = (
+        make_env_config("pusht", episode_length=16),
+        {"dim_model": 32, "n_heads": 2, "dim_feedforward": 32, "latent_dim": 8},
+    )
     few = {"n_encoder_layers": 1, "n_action_steps": 8, "chunk_size": 10, "pretrained_backbone_weights": None}
     policy = make_policy(ACTConfig(device="cpu", push_to_hub=False, **small, **few), env_cfg=config)
     features = {**policy.config.input_features, **policy.config.output_features}
@@ -121,6 +124,7 @@ def test_lerobot_eval(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     stats = {name: {"mean": torch.zeros(shape), "std": torch.ones(shape)} for name, shape in shapes.items()}
     for part in (policy, *make_pre_post_processors(policy.config, dataset_stats=stats)):
         part.save_pretrained(tmp_path)
+    monkeypatch.setattr(example, "make_env_config", lambda name: config)
     rows = []
     for num_envs in ("1", "2"):
         file = str(tmp_path / f"{num_envs}.jsonl")
