@@ -175,6 +175,28 @@ def test_rewards_may_be_vectors(autoreset: Any) -> None:
             assert next(rollouts).rewards[:, 0].tolist() == [[1, -2], [2, -2], [3, -2]]
 
 
+class Keeping(Scripted):
+    action_space = gymnasium.spaces.Box(-9, 9, ())
+
+    def step(self, action: Any) -> Any:
+        self.last = action
+        return super().step(1)
+
+
+@pytest.mark.usefixtures("kept_actors")
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_actions_as_given_keep_their_dtype(backend: Any) -> None:
+    given = np.linspace(0, 1, 4)
+    with Pool([Keeping] * 4, backend=remuda.Ray(shards=2, backend=backend)) as pool:
+        pool.reset()
+        pool.send(given, as_given=True)
+        pool.recv()
+        last = pool.get_attr("last")
+        assert [one.dtype for one in last] == [np.float64] * 4 and np.stack(last).tolist() == given.tolist()
+        pool.step(given)
+        assert {one.dtype for one in pool.get_attr("last")} == {np.dtype(np.float32)}
+
+
 @pytest.mark.usefixtures("kept_actors")
 def test_the_row_of_a_lost_shard_has_a_vector_of_zeros(tmp_path: Path) -> None:
     kill = partial(TwoGoals, once(tmp_path / "killed", accidents.kill_myself))

@@ -17,11 +17,14 @@ from gymnasium.wrappers import TimeLimit
 from remuda import FaultPolicy, PoolOptions
 from remuda._keywords import check_keywords
 from remuda.gymnasium.arguments import REFUSED
+from remuda.gymnasium.releases import IS_0_29
 from remuda.gymnasium.vector_env import AsyncVectorEnv
 
 _POSITIONAL = list(inspect.signature(AsyncVectorEnv).parameters)[1:-1]  # the arguments after `env_fns`
 _OPTIONS = {*_POSITIONAL, *PoolOptions.__annotations__} - REFUSED.keys()
-_PLACES: tuple[Any, ...] = (gymnasium.vector, async_vector_env)  # the modules that have Gymnasium's class
+_PLACES: list[Any] = [gymnasium.vector, async_vector_env]  # the modules that have Gymnasium's class
+if IS_0_29:  # its `make_vec` uses a class of its own
+    _PLACES += [gymnasium.experimental.vector, gymnasium.experimental.vector.async_vector_env]
 _originals: list[Any] = []  # the classes that `install` has replaced, in the order of `_PLACES`
 
 

@@ -16,6 +16,7 @@ import pytest
 from gymnasium import spaces
 from old_gymnasium import discrete
 from pool_envs import NestedEnv, assert_same_leaf, counting
+from programs import kill
 
 from remuda import InvalidActionError, Pool, StateError
 from remuda._wire.codec import SpaceCodec
@@ -277,3 +278,16 @@ def test_actions_as_given_keep_their_dtype(shape: tuple[int, ...], backend: Any)
         assert {last.dtype for last in pool.call("last")} == {np.dtype(np.float32)}
         with pytest.raises(InvalidActionError, match=f"expected .*{N}"):
             pool.send(given[:2], as_given=True)
+
+
+def test_actions_as_given_keep_their_dtype_after_a_restart() -> None:
+    given = np.linspace(0, 1, N)
+    with Pool(keeping(spaces.Box(-1, 1, ())), num_workers=N, faults="restart") as pool:
+        pool.reset()
+        kill(pool, 1)
+        pool.send(given, as_given=True)
+        assert pool.recv(order="slot").truncations.tolist() == [env == 1 for env in range(N)]
+        for _ in range(2):  # the first resets the rebuilt env
+            pool.send(given, as_given=True)
+            pool.recv()
+        assert_same_leaf(np.stack(pool.call("last")), given, "as given")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,39 @@ def test_resets_of_neighbours_in_the_worker_are_repeated() -> None:
         batch = pool.recv(order="slot")
         assert len(batch) == 2 and report_of(batch, 1).operation == "reset"
         pool.step([1], [2])  # cut off, if the worker's death came before it
+
+
+def test_episodes_of_neighbours_in_the_worker_end_with_their_rows() -> None:
+    with Pool(obedient(3), num_workers=1, autoreset="disabled", faults=REPORT) as pool:
+        for _ in range(3):
+            pool.reset()
+            pool.step([1, 1, 1])
+            assert not report_of(pool.reset(env_ids=[1], options={"do": "kill_myself"})).shared
+            batch = pool.step([1, 1], [0, 2])
+            for row in (0, 1):
+                fault = report_of(batch, row)
+                assert fault.shared and fault.operation == "reset"
+            assert batch.obs[:, 2].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_reset_that_hangs_in_a_thread_is_reported(num_workers: int) -> None:
+    release = threading.Event()
+
+    def hang(env: Any) -> None:
+        if env.last_options == {"do": "hang"}:
+            release.wait(60)
+
+    policy = FaultPolicy("restart", resets="report", max_restarts=0, reset_timeout=0.3, abandon_hung_threads=True)
+    fns = obedient(2, reset=hang, autoreset=hang)
+    with Pool(fns, num_workers=num_workers, backend="thread", autoreset="disabled", faults=policy) as pool:
+        pool.reset()
+        for _ in range(2):
+            fault = report_of(pool.reset(env_ids=[1], options={"do": "hang"}))
+            assert (fault.kind, fault.operation, fault.env_id) == ("timeout", "reset", 1)
+        assert pool.reset(env_ids=[1]).infos[0] == {}
+        assert pool.step([1, 2]).rewards.tolist() == [1, 2]
+        release.set()
 
 
 def test_an_env_that_never_was_reset_has_no_last_observation() -> None:

@@ -18,7 +18,7 @@ from gymnasium_face_envs import SpaceEnv, TimelessEnv
 from pool_envs import ColourSpace, Gate, assert_same, counting, gated
 
 from remuda import InvalidActionError, InvalidEnvError, Pool, make_vec
-from remuda.gymnasium import AsyncVectorEnv
+from remuda.gymnasium import AsyncVectorEnv, install, uninstall
 
 NUM_ENVS = 3
 THEIRS = [SyncVectorEnv, TheirAsyncVectorEnv]
@@ -211,3 +211,18 @@ def test_a_wait_that_times_out_raises_a_timeout_error(tmp_path: Any) -> None:
     gate.let_pass()
     assert envs.step_wait()[1].tolist() == [1, 2]
     envs.close()
+
+
+def test_the_installed_class_is_used_by_make_vec() -> None:
+    experimental = gymnasium.experimental.vector
+    original = experimental.AsyncVectorEnv
+    install(num_workers=2)
+    try:
+        envs = gymnasium.make_vec("CartPole-v1", num_envs=4, vectorization_mode="async")
+        assert isinstance(envs, AsyncVectorEnv) and len(envs.processes) == 2 and envs.spec.id == "CartPole-v1"
+        envs.reset(seed=0)
+        assert len(envs.step(envs.action_space.sample())) == 5
+        envs.close()
+    finally:
+        uninstall()
+    assert experimental.AsyncVectorEnv is experimental.async_vector_env.AsyncVectorEnv is original
