@@ -107,21 +107,18 @@ class Actor:
         if self._state is not None and (self._initial_state is None or _forms(self._fresh(1)) != _forms(self._state)):
             self._state = None
 
-    def context_for(
-        self, env_ids: Ids, episode_starts: Callable[[], Flags], units: tuple[Unit, ...] = ()
-    ) -> dict[str, PolicyContext]:
+    def context_for(self, env_ids: Ids, episode_starts: Callable[[], Flags]) -> dict[str, PolicyContext]:
         """Returns the keyword arguments with which to call `policy` for the envs in `env_ids`.
 
         Args:
             env_ids: (k,): the ids of the envs in the pool here.
             episode_starts: Returns `PolicyContext.episode_starts`.
-            units: `PolicyContext.units`.
         """
         if not self._takes_turn:
             return {}
         is_whole = np.array_equal(env_ids, self._all)
         self._rows = slice(None) if is_whole else env_ids.copy()  # copied: torch warns about read-only arrays
-        context = PolicyContext(env_ids + self._first_env, episode_starts(), self.rng, self._shard, units=units)
+        context = PolicyContext(env_ids + self._first_env, episode_starts(), self.rng, self._shard)
         context.state = self._state_of(self._rows, context.episode_starts)
         return {"context": context}
 

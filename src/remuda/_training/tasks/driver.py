@@ -134,8 +134,9 @@ class Driver:
         envs = sorted(self._waiting)
         obs = _batched(self._obs, [self._waiting.pop(env) for env in envs])
         starts = np.array([self._plays[env].length == 0 for env in envs])
-        units = tuple(self._plays[env].unit for env in envs)
-        context = self._actor.context_for(np.array(envs), lambda: starts, units)
+        context = self._actor.context_for(np.array(envs), lambda: starts)
+        if "context" in context:  # the policy takes it
+            context["context"].units = tuple(self._plays[env].unit for env in envs)
         actions, _ = self._actor.finish(self._actor.policy(obs, **context), **context)
         if self._chunk is None:
             self._pool.send(actions, envs)
