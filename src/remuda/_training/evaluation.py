@@ -120,7 +120,7 @@ def _plain(numbers: Any) -> float:
 def _evenly(mean: Any, low: Any, high: Any) -> list[str]:
     """Returns a mean and its interval as texts with the same number of decimals, which the interval's width decides."""
     width, size = np.min(np.subtract(high, low)), np.max(np.abs([low, high]))
-    form = ".6g"  # all returns are equal, but for rounding; or not all are finite
+    form = ".6g"  # the returns are equal except for rounding, or some are not finite
     if _ROUNDING * size < width < math.inf:
         form = f".{max(0, _DIGITS - 1 - math.floor(math.log10(width)))}f"
     formatter: Any = {"float": lambda number: format(number, form)}

@@ -24,7 +24,8 @@ _POSITIONAL = list(inspect.signature(AsyncVectorEnv).parameters)[1:-1]  # the ar
 _OPTIONS = {*_POSITIONAL, *PoolOptions.__annotations__} - REFUSED.keys()
 _PLACES: list[Any] = [gymnasium.vector, async_vector_env]  # the modules that have Gymnasium's class
 if IS_0_29:  # its `make_vec` uses a class of its own
-    _PLACES += [gymnasium.experimental.vector, gymnasium.experimental.vector.async_vector_env]
+    _experimental: Any = gymnasium.experimental
+    _PLACES += [_experimental.vector, _experimental.vector.async_vector_env]
 _originals: list[Any] = []  # the classes that `install` has replaced, in the order of `_PLACES`
 
 
