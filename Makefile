@@ -1,4 +1,4 @@
-# `make demo` and `make test` set up all that they need, in .venv, .venv-ding, .venv-mlagents and .venv-old-gymnasium.
+# `make demo` and `make test` set up all that they need, in .venv, .venv-ding, .venv-mlagents, .venv-old-gymnasium and .venv-tasks.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -28,7 +28,7 @@ PYTEST := -m pytest $(SLOW) --numprocesses $(JOBS) --dist worksteal --ignore tes
 FACE   := -m pytest $(SLOW)  # those of one face take as long as the others meanwhile
 
 .PHONY: help demo test pytest lint style types format core-test site-unbuilt sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested ray-test ray-untested mlagents-test mlagents-untested bench \
-    old-gymnasium-test old-gymnasium-untested wheels docs test-portable test-free-threaded free-threaded-untested test-lowest test-newest test-pythons clean
+    old-gymnasium-test old-gymnasium-untested tasks-test tasks-untested wheels docs test-portable test-free-threaded free-threaded-untested test-lowest test-newest test-pythons clean
 
 # Without Spin, `make test` reports that the models were not verified.
 FORMAL := $(if $(shell command -v spin 2>/dev/null),build/formal.stamp,formal-unchecked)
@@ -50,6 +50,11 @@ MLAGENTS_PINS := tests/faces/mlagents_requirements.txt
 OLD_GYMNASIUM      := .venv-old-gymnasium
 OLD_GYMNASIUM_FACE := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info < (3, 13) and print(1)'),old-gymnasium-test,old-gymnasium-untested)
 OLD_GYMNASIUM_PINS := tests/faces/old_gymnasium_requirements.txt
+
+# gym-pusht needs an old pymunk, and brings OpenCV in a package that conflicts with the one of the other tests.
+TASKS      := .venv-tasks
+TASKS_EVAL := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info < (3, 14) and print(1)'),tasks-test,tasks-untested)
+TASKS_PINS := tests/training/tasks_requirements.txt
 
 # The first Python without the GIL that remuda supports.
 PYTHON_FREE_THREADED ?= $(shell command -v python3.14t 2>/dev/null)
@@ -131,13 +136,22 @@ $(OLD_GYMNASIUM)/test.stamp: $(OLD_GYMNASIUM)/peers.stamp $(WHEEL)
 	$(OLD_GYMNASIUM)/bin/python $(INSTALL_WHEEL)
 	@touch $@
 
+$(TASKS)/peers.stamp: $(TASKS_PINS)
+	$(PYTHON) -m venv --clear $(TASKS)
+	$(TASKS)/bin/python -m pip install --quiet --requirement $(TASKS_PINS)
+	@touch $@
+
+$(TASKS)/test.stamp: $(TASKS)/peers.stamp $(WHEEL)
+	$(TASKS)/bin/python $(INSTALL_WHEEL)
+	@touch $@
+
 demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain loop
 	$(BIN)/python -m remuda demo
 
 # Checks run at the same time. Each prints its output when it is done, except pytest, which shows its progress. Tests of
 # clusters come last, because nodes take minutes to start on busy cores. A watchdog ends a test that hangs
 # (tests/conftest.py). If a check fails, the others still run, and then `make` fails.
-CHECKS := pytest style build/types.stamp build/core-test.stamp $(SITE) $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE) $(OLD_GYMNASIUM_FACE) $(FREE_THREADED)
+CHECKS := pytest style build/types.stamp build/core-test.stamp $(SITE) $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE) $(OLD_GYMNASIUM_FACE) $(TASKS_EVAL) $(FREE_THREADED)
 test: $(WHEEL)  ## everything that must hold: style, types, the core's own tests, its models, the site, the tests
 	@failed=0; \
 	$(MAKE) --no-print-directory --jobs --keep-going --output-sync=target AT_ONCE='>&3 2>&3' $(CHECKS) 3>&1 || failed=1; \
@@ -234,6 +248,12 @@ old-gymnasium-test: $(OLD_GYMNASIUM)/test.stamp  ## the tests of the faces besid
 old-gymnasium-untested:
 	@echo "SKIPPED: Gymnasium 0.29 was not tested, because its NumPy needs Python 3.12 or older (make clean test PYTHON=python3.12)."
 
+tasks-test: $(TASKS)/test.stamp  ## evaluations of tasks in gym-pusht and MetaWorld
+	$(TASKS)/bin/python $(FACE) tests/training/test_simulated_tasks.py
+
+tasks-untested:
+	@echo "SKIPPED: evaluations in gym-pusht were not tested, because its pymunk needs Python 3.13 or older (make clean test PYTHON=python3.13)."
+
 bench: $(VENV)/demo.stamp  ## a quick look at the benchmarks
 	$(BIN)/python benchmarks/throughput.py --quick --any-round --against gymnasium
 
@@ -294,4 +314,4 @@ test-pythons:  ## `make test-newest` on every Python that is found here
 	    ! python$$version -c '' 2>/dev/null || $(MAKE) test-newest PYTHON=python$$version || exit; done
 
 clean:  ## forget everything that was built
-	rm -rf $(VENV) $(DING) $(MLAGENTS) $(OLD_GYMNASIUM) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(DING) $(MLAGENTS) $(OLD_GYMNASIUM) $(TASKS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -61,7 +61,7 @@ ARROWS = {
         *("_keywords", "_factories", "_progress", "_training", "_system"),
     },
     "_training": {
-        *("remuda", "errors", "_error_frames", "_seeds", "_wire", "_progress", "_videos"),
+        *("remuda", "errors", "_error_frames", "_seeds", "_wire", "_progress", "_videos", "_worker"),
         *("_keywords", "_factories"),
     },
     "_replay": {"remuda", "errors", "_factories", "_wording", "_core", "_wire", "_worker", "_crash"},

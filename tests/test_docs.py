@@ -155,6 +155,8 @@ PRELUDES = {
     "coming-from/cleanrl.md": "",
     "extras.md": POOL + COLUMNS,
     "evaluation.md": POOL + RENDERING,
+    "tasks.md": "",
+    "coming-from/lerobot.md": "",
     "faults.md": "",
     "gymnasium.md": POOL,
     "pool.md": POOL + OPEN_POOL + VECTORS,

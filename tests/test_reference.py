@@ -126,6 +126,7 @@ READ_ONLY = (
     "WorkerChoice",
     "Call",
     "Collector",
+    "Comparison",
     "Durations",
     "Infos",
     "LazyInfos",
@@ -134,7 +135,9 @@ READ_ONLY = (
     "Rollout",
     "RolloutStep",
     "ShardRollouts",
+    "TaskResults",
     "Trace",
+    "Unit",
     "WorkerInfo",
 )
 

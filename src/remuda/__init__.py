@@ -65,6 +65,11 @@ if TYPE_CHECKING:
     from remuda._training.evaluate import evaluate
     from remuda._training.evaluate_async import evaluate_async
     from remuda._training.evaluation import Evaluation
+    from remuda._training.tasks.compare import Comparison, compare
+    from remuda._training.tasks.evaluate_tasks import evaluate_tasks
+    from remuda._training.tasks.results import TaskResults
+    from remuda._training.tasks.task import Task
+    from remuda._training.tasks.unit import Unit
     from remuda._videos.recording import record_video
     from remuda.gymnasium import make_vec
 
@@ -77,6 +82,7 @@ __all__ = [
     "CloseTimeoutError",
     "ClosedError",
     "Collector",
+    "Comparison",
     "CorruptReplyError",
     "CrashDir",
     "CrashRecord",
@@ -114,14 +120,19 @@ __all__ = [
     "StartTimeoutError",
     "StateError",
     "StepColumn",
+    "Task",
+    "TaskResults",
     "TensorBatch",
     "TensorRollout",
     "Trace",
+    "Unit",
     "WorkerDiedError",
     "WorkerInfo",
     "collect",
+    "compare",
     "evaluate",
     "evaluate_async",
+    "evaluate_tasks",
     "gae",
     "load_record",
     "make_vec",
@@ -136,14 +147,20 @@ __all__ = [
 _FACES = ("alf", "ding", "gymnasium", "mlagents", "pettingzoo", "sb3")
 _LATER = {  # the module that defines each public name
     "Collector": "remuda._training.collect",
+    "Comparison": "remuda._training.tasks.compare",
     "Evaluation": "remuda._training.evaluation",
     "Ray": "remuda._cluster.backend_option",
+    "Task": "remuda._training.tasks.task",
+    "TaskResults": "remuda._training.tasks.results",
     "TensorBatch": "remuda._tensors.tensors",
     "TensorRollout": "remuda._tensors.tensors",
     "PolicyContext": "remuda._training.acting",
+    "Unit": "remuda._training.tasks.unit",
     "collect": "remuda._training.collect",
+    "compare": "remuda._training.tasks.compare",
     "evaluate": "remuda._training.evaluate",
     "evaluate_async": "remuda._training.evaluate_async",
+    "evaluate_tasks": "remuda._training.tasks.evaluate_tasks",
     "make_vec": "remuda.gymnasium",
     "record_video": "remuda._videos.recording",
     "to_torch": "remuda._tensors.moving",

@@ -75,10 +75,10 @@ class Bar:
             self._progress.start()
         return INTERVAL
 
-    def finish(self, done: int) -> None:
-        """Shows the final count `done`, and hides the bar."""
+    def finish(self, done: int, note: str = "") -> None:
+        """Shows the final count `done` and `note`, and hides the bar."""
         if Bar.shown is self:
-            self._progress.update(self._progress.tasks[0].id, completed=done, note="")
+            self._progress.update(self._progress.tasks[0].id, completed=done, note=note)
         self.hide()
 
     def hide(self) -> None:
@@ -144,6 +144,7 @@ def rich_progress(what: str, *, stays: bool) -> Any:
         text = "a progress bar needs rich, which is not installed: pip install rich"
         raise MissingFrameworkError(text, name="rich") from missing
     columns = [TextColumn(what), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn()]
-    columns.append(TimeLeftColumn() if stays else TextColumn("{task.fields[note]}", markup=False))
+    columns += [TimeLeftColumn()] if stays else []
+    columns.append(TextColumn("{task.fields[note]}", markup=False))
     console = Console(stderr=True)
     return Progress(*columns, console=console, auto_refresh=False, transient=not stays, get_time=clock)

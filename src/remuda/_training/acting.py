@@ -6,9 +6,12 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from remuda._training.tasks.unit import Unit
 
 Ids: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -49,6 +52,8 @@ class PolicyContext:
         state: The policy's state for these envs: arrays or tensors with k rows, or dicts and tuples of them. Envs that
             begin an episode have rows of `policy.initial_state(count)`. The policy assigns the new state here, for the
             next call for these envs. None if the policy has no method `initial_state`.
+        units: (k,): in `evaluate_tasks`, the episodes that the envs play, each with a generator in place of `rng`; else
+            empty.
     """
 
     env_ids: Ids
@@ -56,6 +61,7 @@ class PolicyContext:
     rng: np.random.Generator
     shard: int = 0
     state: Any = None
+    units: tuple[Unit, ...] = ()
 
 
 def check_policy(policy: Any) -> None:

@@ -1,0 +1,113 @@
+"""`compare`: compares two policies on the episodes that both have played."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+from remuda._training.tasks.results import TaskResults
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of `compare(a, b)`.
+
+    Attributes:
+        pairs: The number of episodes that count.
+        wins: The number of pairs in which a succeeded and b did not.
+        losses: The number of pairs in which b succeeded and a did not.
+        left_out: The number of episodes that only one of them has, or that ended by faults in one of them.
+    """
+
+    pairs: int
+    wins: int
+    losses: int
+    left_out: int
+
+    @property
+    def p(self) -> float:
+        """The two-sided p-value of McNemar's exact test: how likely a difference at least as large would be by chance
+        if both policies were equally good.
+
+        Given `wins + losses` pairs that differ, the number of wins is then binomial with the probability 1/2 (McNemar,
+        "Note on the sampling error of the difference between correlated proportions or percentages", Psychometrika 12,
+        1947; exact as in Agresti, "Categorical Data Analysis", section 10.1).
+        """
+        n, fewer = self.wins + self.losses, min(self.wins, self.losses)
+        tail: float = sum(math.comb(n, k) for k in range(fewer + 1)) / 2**n
+        return min(1.0, 2 * tail)
+
+    @property
+    def difference(self) -> float:
+        """The success rate of a minus that of b, over the pairs."""
+        return (self.wins - self.losses) / self.pairs
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """Returns the confidence interval (low, high) of the difference.
+
+        It is the adjusted Wald interval for paired data (Bonett and Price, "Adjusted Wald confidence interval for a
+        difference of binomial proportions based on paired data", Journal of Educational and Behavioral Statistics 37,
+        2012).
+
+        Raises:
+            ValueError: `confidence` is not between 0 and 1.
+        """
+        if not 0 < confidence < 1:
+            raise ValueError(f"expected confidence to be between 0 and 1, got {confidence}")
+        n = self.pairs + 2
+        won, lost = (self.wins + 1) / n, (self.losses + 1) / n
+        margin = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt((won + lost - (won - lost) ** 2) / n)
+        return max(-1.0, won - lost - margin), min(1.0, won - lost + margin)
+
+    def __repr__(self) -> str:
+        low, high = (f"{100 * bound:+.1f}" for bound in self.interval())
+        without = f", without {self.left_out} episodes that are not pairs" if self.left_out else ""
+        return (
+            f"<Comparison of {self.pairs} pairs{without}: {self.wins} wins, {self.losses} losses, difference "
+            f"{100 * self.difference:+.1f} % (95 %: {low} to {high}), p={self.p:.3g}>"
+        )
+
+
+def compare(a: TaskResults, b: TaskResults) -> Comparison:
+    """Compares two results by pairs of episodes with the same task, number, seed and init state.
+
+    Pairs show smaller differences than two rates can, because both policies meet the same situations.
+
+    Args:
+        a: The results of one policy.
+        b: The results of the other, in the same tasks and with the same seed.
+
+    Returns:
+        The numbers of wins and losses of `a`, the p-value and the difference.
+
+    Raises:
+        TypeError: An argument is no TaskResults.
+        ValueError: There are no pairs.
+    """
+    for results in (a, b):
+        if not isinstance(results, TaskResults):
+            raise TypeError(f"expected remuda.TaskResults, got {results!r}; TaskResults.load reads a file")
+    ours, theirs = _successes(a), _successes(b)
+    both = ours.keys() & theirs.keys()
+    if not both:
+        raise ValueError(
+            f"expected results with episodes of the same task, number, seed and init state, got none: the tasks are "
+            f"{list(a.tasks)} and {list(b.tasks)}, the seeds {a.seed} and {b.seed}"
+        )
+    wins, losses = (sum(one[key] and not other[key] for key in both) for one, other in ((ours, theirs), (theirs, ours)))
+    return Comparison(len(both), wins, losses, len(_keys(a) | _keys(b)) - len(both))
+
+
+def _key(row: dict[str, Any]) -> Hashable:
+    return row["task"], row["episode"], row["seed"], row["init_state"]
+
+
+def _keys(results: TaskResults) -> set[Hashable]:
+    return {_key(row) for row in results.rows}
+
+
+def _successes(results: TaskResults) -> dict[Hashable, bool]:
+    return {_key(row): row["success"] for row in results.rows if row["status"] == "done"}

@@ -1,0 +1,197 @@
+"""The driver of `evaluate_tasks`: each env takes the next unit when it has ended one. No env waits for another."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from remuda import (
+    Batch,
+    Fault,
+    InvalidActionError,
+    InvalidEnvError,
+    Pool,
+    SpaceMismatchError,
+    StateError,
+    WorkerDiedError,
+)
+from remuda._training.acting import Actor, Policy, _map
+from remuda._training.success import is_success
+from remuda._training.tasks.report import Report
+from remuda._training.tasks.task import Task
+from remuda._training.tasks.unit import Schedule, Unit
+from remuda._wire.codec import SpaceCodec
+
+_MISTAKES = (InvalidEnvError, SpaceMismatchError)  # of the caller: another attempt would not help
+
+
+@dataclass
+class _Play:
+    """A unit that an env plays.
+
+    Attributes:
+        task: The index of its task.
+        unit: The unit.
+        length: The number of steps so far; -1 until the reset is done.
+        total: The sum of the rewards.
+        planned: The next actions, if the policy returns several at once.
+    """
+
+    task: int
+    unit: Unit
+    length: int
+    total: float
+    planned: deque[Any]
+
+
+class Driver:
+    """Plays the units of a schedule in a pool of `TaskEnv`, and reports the row of each."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        pool: Pool,
+        tasks: tuple[Task, ...],
+        schedule: Schedule,
+        report: Report,
+        attempts: int,
+        min_envs: int,
+        chunk: int | None,
+        video_of: Callable[[Unit], Path | None],
+    ) -> None:
+        """For `attempts`, `min_envs` and `chunk` see `evaluate_tasks`. `video_of`: returns the file for a video."""
+        self._actor, self._pool, self._tasks, self._schedule = (
+            Actor(policy, pool.num_envs, _no_rng),
+            pool,
+            tasks,
+            schedule,
+        )
+        self._attempts, self._min_envs, self._chunk, self._video_of = attempts, min_envs, chunk, video_of
+        self._rows = report
+        self._obs, self._actions = SpaceCodec(pool.single_observation_space), SpaceCodec(pool.single_action_space)
+        self._plays: dict[int, _Play] = {}  # by env: the unit that it plays
+        self._waiting: dict[int, Any] = {}  # by env: the leaves of the observation that the policy has not seen yet
+        self._tasks_of: list[int | None] = [None] * pool.num_envs  # by env: the index of its latest task
+        self._faults: dict[tuple[int, int], list[str]] = {}  # by task and episode
+        self._own_faults = Counter[tuple[int, int]]()  # the number of those that the unit's own env has caused
+
+    def run(self) -> None:
+        """Plays all units. If the policy raises, all units that have ended were reported."""
+        self._begin(range(self._pool.num_envs))
+        while self._plays:
+            in_flight, missing = len(self._plays) - len(self._waiting), self._min_envs - len(self._waiting)
+            if in_flight and missing > 0:
+                self._take(self._pool.recv(min(missing, in_flight)))
+            else:
+                self._act()
+            self._rows.show()
+
+    def _begin(self, envs: Iterable[int]) -> None:
+        """Makes idle envs begin their next units, if there are any."""
+        begun, seeds, options = list[int](), list[int](), list[dict[str, Any]]()
+        for env in envs:
+            if (taken := self._schedule.take(self._tasks_of[env])) is None:
+                continue
+            task, unit = taken
+            self._plays[env], self._tasks_of[env] = _Play(task, unit, -1, 0.0, deque()), task
+            states = self._tasks[task].init_states
+            of_env = None if unit.init_state is None or states is None else {"init_state": states[unit.init_state]}
+            begun.append(env)
+            seeds.append(unit.seed)
+            options.append({"task": task, "options": of_env, "video": self._video_of(unit)})
+        if begun:
+            self._pool.send_reset(seed=seeds, options=options, env_ids=begun)
+
+    def _take(self, batch: Batch) -> None:
+        """Handles results: ends units, sends planned actions, and notes the observations that need the policy."""
+        arrays, objects = self._obs.flatten_batch(batch.obs, len(batch), "obs")
+        over = batch.terminations | batch.truncations
+        ended, planned = list[int](), list[int]()
+        for row, env in enumerate(batch.env_ids.tolist()):
+            play = self._plays[env]
+            if over[row] and (fault := batch.infos[row].get("fault")) is not None:
+                self._fail(self._plays.pop(env), fault)
+                ended.append(env)
+                continue
+            play.total, play.length = play.total + float(batch.rewards[row]), play.length + 1
+            if over[row]:
+                self._finish(self._plays.pop(env), bool(batch.terminations[row]), batch.infos[row])
+                ended.append(env)
+            elif play.planned:
+                planned.append(env)
+            else:
+                self._waiting[env] = [array[row] for array in arrays], [] if objects is None else objects[row]
+        self._begin(ended)
+        self._send_planned(planned)
+
+    def _act(self) -> None:
+        """Calls the policy for the envs that wait, and sends their actions."""
+        envs = sorted(self._waiting)
+        obs = _batched(self._obs, [self._waiting.pop(env) for env in envs])
+        starts = np.array([self._plays[env].length == 0 for env in envs])
+        context = self._actor.context_for(np.array(envs), lambda: starts)
+        if "context" in context:  # the policy takes it
+            context["context"].units = tuple(self._plays[env].unit for env in envs)
+        actions, _ = self._actor.finish(self._actor.policy(obs, **context), **context)
+        if self._chunk is None:
+            self._pool.send(actions, envs)
+            return
+        _map(lambda leaf: self._check_chunk(np.shape(leaf), len(envs)), actions)
+        for row, env in enumerate(envs):
+            self._plays[env].planned.extend(_map(lambda leaf: leaf[row, step], actions) for step in range(self._chunk))  # noqa: B023
+        self._send_planned(envs)
+
+    def _check_chunk(self, shape: tuple[int, ...], envs: int) -> None:
+        if shape[:2] != (envs, self._chunk):
+            wanted = f"({envs}, {self._chunk}, ...)"
+            raise InvalidActionError(f"expected actions of shape {wanted}, with chunk={self._chunk}, got {shape}")
+
+    def _send_planned(self, envs: Sequence[int]) -> None:
+        if envs:
+            actions = [self._actions.flatten(self._plays[env].planned.popleft(), "actions") for env in envs]
+            self._pool.send(_batched(self._actions, actions), envs)
+
+    def _finish(self, play: _Play, terminated: bool, info: dict[str, Any]) -> None:
+        task, where = self._tasks[play.task], f"episode {play.unit.episode} of task {play.unit.task!r}"
+        self._report(play, "done", is_success(task.success, info, where), play.total, play.length, terminated)
+
+    def _fail(self, play: _Play, fault: Fault) -> None:
+        """Notes a fault. The unit is played again, unless its own env has caused too many faults."""
+        if isinstance(fault.error.__cause__, _MISTAKES):
+            raise fault.error.__cause__
+        key = (play.task, play.unit.episode)
+        self._faults.setdefault(key, []).append(f"{fault.kind} in {fault.operation}: {fault}")
+        # A death without a known culprit is shared by all envs of the worker, and counts.
+        if not fault.shared or (isinstance(fault.error, WorkerDiedError) and fault.error.where is None):
+            self._own_faults[key] += 1
+        if self._own_faults[key] < self._attempts:
+            self._schedule.put_back(*key)
+        else:
+            self._report(play, "fault", None, None, None, None)
+
+    def _report(self, play: _Play, status: str, success: Any, total: Any, length: Any, terminated: Any) -> None:
+        unit, faults = play.unit, self._faults.pop((play.task, play.unit.episode), [])
+        row = {"task": unit.task, "episode": unit.episode, "seed": unit.seed, "init_state": unit.init_state}
+        row |= {"status": status, "success": success, "return": total, "length": length, "terminated": terminated}
+        self._rows.add(row | {"attempts": len(faults) + (status == "done"), "faults": faults})
+
+
+def _batched(codec: SpaceCodec, leaves: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> Any:
+    """Returns elements of a space, given by their arrays and objects, as a batch."""
+    arrays, objects = zip(*leaves, strict=True)
+    return codec.build_batch([np.stack(column) for column in zip(*arrays, strict=True)], objects)
+
+
+class _NoRng:
+    """Stands in for `PolicyContext.rng`, as its numbers would depend on the order in which envs need actions."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise StateError("expected a policy that draws from context.units[i].rng in evaluate_tasks, got context.rng")
+
+
+_no_rng: Any = _NoRng()

@@ -1,0 +1,127 @@
+"""TaskResults: the result of `evaluate_tasks`."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from remuda._training.binomial import interval
+from remuda._training.tasks.results_file import read
+from remuda.errors import MissingFrameworkError
+
+_PERCENT = 100.0
+
+
+class TaskResults:
+    """The result of `evaluate_tasks`: a row for each unit that has ended, and rates.
+
+    Units that have ended by faults are in `rows` and `faulted`. They count neither as successes nor as failures.
+
+    Attributes:
+        rows: Dicts, in the order of tasks and episodes: "task", "episode" (from 0), "seed", "init_state" (an index, or
+            None), "status" ("done" or "fault"), "success", "return" (the sum of the rewards), "length" (in steps),
+            "terminated" (else truncated), "attempts", and "faults" (texts). With the status "fault" the values of the
+            episode are None.
+        tasks: The names of the tasks, in order.
+        episodes: The number of episodes of each task.
+        seed: The seed of the run.
+    """
+
+    def __init__(self, rows: Iterable[dict[str, Any]], tasks: Iterable[str], episodes: int, seed: int) -> None:
+        self.tasks, self.episodes, self.seed = tuple(tasks), episodes, seed
+        order = {name: place for place, name in enumerate(self.tasks)}
+        self.rows = tuple(sorted(rows, key=lambda row: (order[row["task"]], row["episode"])))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> TaskResults:
+        """Returns the results in the file `path`, which `evaluate_tasks` has written, or still writes.
+
+        Raises:
+            ValueError: The file has something else.
+            OSError: The file cannot be read.
+        """
+        run, rows = read(Path(path))
+        return cls(rows, [task["name"] for task in run["tasks"]], run["episodes"], run["seed"])
+
+    @property
+    def faulted(self) -> tuple[dict[str, Any], ...]:
+        """The rows with the status "fault"."""
+        return tuple(row for row in self.rows if row["status"] == "fault")
+
+    @property
+    def success_rate(self) -> float:
+        """The share of successes among the units that are done; NaN if none is."""
+        successes, done = self._counts()
+        return successes / done if done else math.nan
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """Returns the Wilson score interval (low, high) of the success rate of all possible episodes.
+
+        It is that of Wilson, "Probable inference, the law of succession, and statistical inference", Journal of the
+        American Statistical Association 22, 1927. Of several tasks, it reflects the spread of their episodes, but not
+        the choice of the tasks.
+
+        Raises:
+            ValueError: `confidence` is not between 0 and 1.
+        """
+        return interval(*self._counts(), confidence)
+
+    def to_png(self, path: str | os.PathLike[str]) -> None:
+        """Draws the rate of each task with its 95 % interval into the PNG file `path`.
+
+        Raises:
+            MissingFrameworkError: matplotlib is not installed.
+            OSError: The file cannot be written.
+        """
+        try:
+            from matplotlib.figure import Figure  # pyplot is not used, because it needs a display
+        except ModuleNotFoundError as missing:
+            text = "a picture of results needs matplotlib, which is not installed: pip install matplotlib"
+            raise MissingFrameworkError(text, name="matplotlib") from missing
+        figure = Figure(figsize=(7.0, 1.2 + 0.35 * len(self.tasks)), layout="constrained")
+        axes = figure.add_subplot()
+        for place, name in enumerate(self.tasks):
+            task = self[name]
+            low, high = task.interval()
+            axes.barh(place, 0.0 if math.isnan(task.success_rate) else task.success_rate, color="#a9b4bd")
+            axes.plot([low, high], [place, place], color="#000000")
+        axes.set_yticks(range(len(self.tasks)), [f"{name} {self[name]._note()}".rstrip() for name in self.tasks])
+        axes.set(xlim=(0, 1), xlabel="success rate, with 95 % intervals")
+        axes.invert_yaxis()
+        figure.savefig(path, dpi=160, format="png")
+
+    def __getitem__(self, task: str) -> TaskResults:
+        """Returns the results of one task. Raises KeyError if there is no such task."""
+        if task not in self.tasks:
+            raise KeyError(f"expected one of the tasks {list(self.tasks)}, got {task!r}")
+        return TaskResults([row for row in self.rows if row["task"] == task], [task], self.episodes, self.seed)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        """Returns a table with a line for each task."""
+        lines = [(name, self[name]) for name in self.tasks]
+        lines += [("all", self)] if len(self.tasks) > 1 else []
+        width = max(len("task"), *(len(name) for name, _ in lines))
+        head = f"{'task':{width}}  success  95 % interval    episodes"
+        return "\n".join([head, *(f"{name:{width}}  {results._line()}".rstrip() for name, results in lines)])
+
+    def _line(self) -> str:
+        successes, done = self._counts()
+        low, high = (f"{_PERCENT * bound:.1f}" for bound in self.interval())
+        rate = f"{_PERCENT * self.success_rate:.1f} %" if done else "-"
+        return f"{rate:>7}  {f'{low} to {high} %':15}  {f'{successes} of {done}':10}  {self._note()}"
+
+    def _note(self) -> str:
+        faulted, missing = len(self.faulted), len(self.tasks) * self.episodes - len(self.rows)
+        notes = [f"{faulted} ended by faults"] * bool(faulted) + [f"{missing} not played"] * bool(missing)
+        return f"({', '.join(notes)})" if notes else ""
+
+    def _counts(self) -> tuple[int, int]:
+        """Returns the numbers of successes and of units that are done."""
+        done = [row for row in self.rows if row["status"] == "done"]
+        return sum(row["success"] for row in done), len(done)

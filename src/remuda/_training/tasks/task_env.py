@@ -1,0 +1,99 @@
+"""TaskEnv: a slot in the pool of `evaluate_tasks`, which changes its env with its task. It runs in the workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+from gymnasium import Space
+
+from remuda import InvalidEnvError, SpaceMismatchError
+from remuda._training.tasks.task import Task
+from remuda._videos.recorder import Recorder
+from remuda._wire.codec import SpaceCodec
+from remuda._worker.env_report import free_closed_env
+from remuda._worker.old_gym import converted
+
+
+class Form(NamedTuple):
+    """The spaces and the render mode of the envs of all tasks."""
+
+    observation_space: Space[Any]
+    action_space: Space[Any]
+    render_mode: str | None
+
+
+class TaskEnv(gymnasium.Env[Any, Any]):
+    """Hosts the env of one task after another. Its resets get the task, so a build is part of a reset.
+
+    Attributes:
+        env: The env of the current task; None before the first reset.
+    """
+
+    env: Any
+
+    def __init__(self, tasks: tuple[Task, ...], like: Form | int) -> None:
+        """`like`: what all tasks have in common; or the index of a task to build at once, which shows it."""
+        self._tasks, self._task, self.env = tasks, -1, None
+        if isinstance(like, int):
+            self._build(like)
+            like = Form(self.env.observation_space, self.env.action_space, getattr(self.env, "render_mode", None))
+        self.observation_space, self.action_space, self.render_mode = like
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """`options`: the index of the task as "task", the options of its env as "options", and the "video" or None."""
+        assert options is not None
+        if options["task"] != self._task:
+            self._change(options["task"])
+        self._steps = 0
+        begun: tuple[Any, dict[str, Any]] = self.env.reset(seed=seed, options=options["options"])
+        self._recorder.expected = self._video(options["video"])
+        self._recorder.begin()
+        return begun
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        try:
+            obs, reward, terminated, truncated, info = self.env.step(action)
+        except BaseException:
+            self._recorder.end()  # the video shows the episode up to the fault
+            raise
+        self._steps += 1
+        truncated = truncated or self._steps == self._tasks[self._task].max_steps
+        self._recorder.step(terminated or truncated)
+        return obs, reward, terminated, truncated, info
+
+    def close(self) -> None:
+        """Closes the env of the current task, if there is one."""
+        env, self.env, self._task = self.env, None, -1
+        if env is not None:
+            self._recorder.drop()
+            env.close()
+
+    def _change(self, index: int) -> None:
+        self.close()  # first, because two simulators that render in one process disturb each other
+        free_closed_env()
+        self._build(index)
+        name = self._tasks[index].name
+        for kind in ("observation", "action"):
+            own, found = getattr(self, f"{kind}_space"), getattr(self.env, f"{kind}_space")
+            if own != found and (difference := SpaceCodec(own).difference(SpaceCodec(found))):
+                self.close()
+                text = f"expected the {kind} space of task {name!r} to be like that of the other tasks, {own}; got "
+                raise SpaceMismatchError(f"{text}{difference} ({found})", kind, [found])
+
+    def _build(self, index: int) -> None:
+        task = self._tasks[index]
+        env = converted(task.make(), f"make of task {task.name!r}")
+        if not hasattr(env, "step") or not hasattr(env, "observation_space"):
+            raise InvalidEnvError(f"expected make of task {task.name!r} to return an env, got {env!r}")
+        self.env, self._task = env, index
+        metadata = getattr(env, "metadata", None) or {}
+        self._recorder = Recorder(env.render, metadata.get("render_fps"))
+
+    def _video(self, path: Path | None) -> Path | None:
+        mode = getattr(self.env, "render_mode", None)
+        if path is not None and mode != "rgb_array":
+            name = self._tasks[self._task].name
+            raise InvalidEnvError(f"expected an env with render_mode='rgb_array' for videos of {name!r}, got {mode!r}")
+        return path

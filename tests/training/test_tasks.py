@@ -1,0 +1,399 @@
+"""remuda.evaluate_tasks plays each unit like a loop over one env, with any number of envs, faults and interruptions."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pytest
+from task_envs import Flat, Mortal, Walk, kills
+
+import remuda
+from remuda import FaultPolicy, Task, TaskResults, evaluate_tasks
+
+EPISODES = 13
+INIT_STATES = [0.5, -2.0, -7.0]
+AT_ONCE = FaultPolicy(backoff=0.0)
+
+
+def tasks_of(*makes: Any) -> list[Task]:
+    """Returns tasks that differ in their envs, and in all that a task can have."""
+    return [
+        Task("plain", makes[0]),
+        Task("from a state", makes[1 % len(makes)], init_states=INIT_STATES, instruction="walk"),
+        Task("short", makes[2 % len(makes)], max_steps=3, success=lambda info: "is_success" in info),
+    ]
+
+
+WALKS = tasks_of(Walk, partial(Walk, 2.0), partial(Walk, -1.0))
+
+
+class Recurrent:
+    """A policy with a state and noise of its own for each episode."""
+
+    calls = 0
+
+    def __init__(self, interrupt_at: int | None = None) -> None:
+        self._interrupt_at = interrupt_at
+
+    def initial_state(self, count: int) -> Any:
+        return np.zeros((count, 2))
+
+    def act(self, obs: Any, context: remuda.PolicyContext) -> Any:
+        self.calls += 1
+        if self.calls == self._interrupt_at:
+            raise KeyboardInterrupt
+        noise = np.array([unit.rng.normal(size=2) for unit in context.units])
+        context.state = 0.5 * context.state + noise + 0.01 * obs[:, :2]
+        return context.state
+
+
+def play_alone(task: Task, episode: int, policy: Any, seed: int = 3) -> dict[str, Any]:
+    """Plays an episode in a plain loop, and returns what its row must have."""
+    env = task.make()
+    number = int(np.random.SeedSequence(seed, spawn_key=(episode,)).generate_state(1)[0]) & 0x7FFFFFFF
+    stream = np.random.SeedSequence(seed, spawn_key=(episode, crc32(task.name.encode())))
+    init_state = None if task.init_states is None else episode % len(task.init_states)
+    unit = remuda.Unit(task.name, episode, number, init_state, task.instruction, np.random.default_rng(stream))
+    context = remuda.PolicyContext(np.zeros(1, np.int64), np.ones(1, bool), unit.rng, units=(unit,))
+    context.state = policy.initial_state(1)
+    options = None if init_state is None else {"init_state": INIT_STATES[init_state]}
+    (obs, info), total, steps, over, terminated = env.reset(seed=number, options=options), 0.0, 0, False, False
+    while not over:
+        obs, reward, terminated, truncated, info = env.step(policy.act(obs[None], context)[0])
+        total, steps = total + reward, steps + 1
+        over = terminated or truncated or steps == task.max_steps
+    success = task.success(info) if callable(task.success) else info[task.success]
+    row = {"task": task.name, "episode": episode, "seed": number, "init_state": init_state, "status": "done"}
+    return row | {"success": success, "return": total, "length": steps, "terminated": terminated}
+
+
+def lines(file: Path) -> list[str]:
+    """Returns the sorted lines of a file without what faults change."""
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    return sorted(json.dumps({key: row[key] for key in row if key not in ("attempts", "faults")}) for row in rows)
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[dict[str, Any]]:
+    return [play_alone(task, episode, Recurrent()) for task in WALKS for episode in range(EPISODES)]
+
+
+def without_faults(results: TaskResults) -> list[dict[str, Any]]:
+    return [{key: row[key] for key in row if key not in ("attempts", "faults")} for row in results.rows]
+
+
+@pytest.mark.parametrize("num_envs", [1, 3, 5])
+def test_rows_equal_those_of_a_plain_loop(num_envs: int, expected: Any, tmp_path: Path) -> None:
+    results = evaluate_tasks(
+        Recurrent(),
+        WALKS,
+        episodes=EPISODES,
+        num_envs=num_envs,
+        seed=3,
+        results=tmp_path / "a.jsonl",
+        min_envs=num_envs,
+    )
+    assert without_faults(results) == expected
+    assert {row["attempts"] for row in results.rows} == {1}
+    assert TaskResults.load(tmp_path / "a.jsonl").rows == results.rows
+    assert {row["success"] for row in results["plain"].rows} == {True, False}
+
+
+@pytest.mark.watchdog(600)
+def test_kills_and_interruptions_change_nothing(expected: Any, tmp_path: Path) -> None:
+    folder, file = tmp_path / "kills", tmp_path / "results.jsonl"
+    folder.mkdir()
+    deaths = {"build": 41, "reset": 1, "step": 1}  # 3 * 41 + 39 + 38: one episode ends before its second step
+    mortal = [partial(Mortal, folder, str(scale), deaths, scale) for scale in (1.0, 2.0, -1.0)]
+    for interrupt_at in (10, 20, 30, 40, 50, None):
+        policy, played = Recurrent(interrupt_at), partial(evaluate_tasks, episodes=EPISODES, num_envs=3, seed=3)
+        run = partial(played, policy, tasks_of(*mortal), results=file, attempts=100, faults=AT_ONCE)
+        if interrupt_at is not None:
+            with pytest.raises(KeyboardInterrupt):
+                run()
+        else:
+            results = run()
+    assert kills(folder) >= 200
+    assert without_faults(results) == expected
+    evaluate_tasks(Recurrent(), tasks_of(*mortal), episodes=EPISODES, num_envs=1, seed=3, results=tmp_path / "1.jsonl")
+    assert lines(file) == lines(tmp_path / "1.jsonl")
+
+
+def chunked(obs: Any, context: remuda.PolicyContext) -> Any:
+    return np.stack([np.outer([1.0, 0.5, 0.25], unit.rng.normal(size=2)) for unit in context.units])
+
+
+def play_chunks(task: Task, episode: int, seed: int = 3) -> tuple[float, int]:
+    """Plays an episode with `chunked` in a plain loop."""
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(episode, crc32(task.name.encode()))))
+    env, queue, total, over = task.make(), list[Any](), 0.0, False
+    env.reset(seed=int(np.random.SeedSequence(seed, spawn_key=(episode,)).generate_state(1)[0]) & 0x7FFFFFFF)
+    while not over:
+        queue = queue or list(np.outer([1.0, 0.5, 0.25], rng.normal(size=2)))
+        _, reward, over, _, _ = env.step(queue.pop(0))
+        total += reward
+    return total, env.steps
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+def test_chunks_of_actions_have_a_queue_for_each_env(backend: Any) -> None:
+    run = partial(evaluate_tasks, chunked, WALKS[:1], episodes=9, seed=3, chunk=3, backend=backend)
+    results = run(num_envs=4, min_envs=2)
+    assert [(row["return"], row["length"]) for row in results.rows] == [play_chunks(WALKS[0], k) for k in range(9)]
+    with pytest.raises(remuda.InvalidActionError, match=r"expected actions of shape \(2, 2, ...\).*got \(2, 3, 2\)"):
+        run(num_envs=2, min_envs=2, chunk=2)
+
+
+def still(obs: Any) -> Any:
+    return np.zeros((len(obs), 2))
+
+
+def test_the_policy_is_called_for_min_envs(tmp_path: Path) -> None:
+    sizes = list[int]()
+    counting = lambda obs: (sizes.append(len(obs)), still(obs))[1]  # noqa: E731
+    evaluate_tasks(counting, WALKS[:1], episodes=12, num_envs=4, min_envs=4)
+    assert sizes[0] == 4 and set(sizes[:8]) == {4}  # later, fewer envs play
+    results = [evaluate_tasks(still, WALKS, episodes=5, num_envs=n, min_envs=m) for n, m in ((4, 4), (2, 1))]
+    assert results[0].rows == results[1].rows
+
+
+def test_a_finished_run_starts_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "sub" / "results.jsonl"
+    first = evaluate_tasks(still, WALKS, episodes=3, num_envs=2, results=file)
+    text = file.read_text()
+    again = evaluate_tasks(fail, [remaking(task, fail) for task in WALKS], episodes=3, num_envs=2, results=file)
+    assert again.rows == first.rows and file.read_text() == text
+
+
+def remaking(task: Task, make: Any) -> Task:
+    """Returns a task with another function that makes its env."""
+    fields = {name: getattr(task, name) for name in ("max_steps", "instruction", "init_states", "success")}
+    return Task(task.name, make, **fields)
+
+
+def fail(*_: Any) -> Any:
+    raise AssertionError("this is not called")
+
+
+def test_a_torn_last_line_is_cut_and_its_unit_played_again(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    first = evaluate_tasks(still, WALKS, episodes=3, num_envs=1, results=file)
+    whole = file.read_bytes()
+    for cut in (1, 30, len(whole) - 20):  # within the last row, and within the line of the run
+        file.write_bytes(whole[:-cut])
+        left = file.read_bytes().count(b"\n") - 1
+        if left > 0:
+            assert len(TaskResults.load(file)) == left
+        assert evaluate_tasks(still, WALKS, episodes=3, num_envs=1, results=file).rows == first.rows
+        assert file.read_bytes() == whole
+
+
+def test_a_file_of_another_run_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    evaluate_tasks(still, WALKS, episodes=2, num_envs=2, results=file)
+    text = file.read_text()
+    for change, expected in (
+        ({"seed": 1}, "seed=1, got seed=0"),
+        ({"episodes": 3}, "episodes=3, got episodes=2"),
+        ({"tasks": WALKS[:2]}, "with tasks="),
+        ({"tasks": [Task("plain", Walk), remaking(WALKS[1], Walk), Task("short", Walk, max_steps=4)]}, "with tasks="),
+    ):
+        with pytest.raises(ValueError, match=expected):
+            evaluate_tasks(still, **{"tasks": WALKS, "episodes": 2, "num_envs": 2, "results": file, **change})
+    moved = Task("from a state", Walk, init_states=[0.5, -2.0, -7.5], instruction="walk")
+    with pytest.raises(ValueError, match="with tasks="):
+        evaluate_tasks(still, [WALKS[0], moved, WALKS[2]], episodes=2, num_envs=2, results=file)
+    assert file.read_text() == text
+    for content in (b"a model", b"a text\n", b"[1]\n", b'{"seed": 1}\n'):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=r"expected .* (in|to have|in line 1 of) "):
+            evaluate_tasks(still, WALKS, episodes=2, num_envs=2, results=file)
+        assert file.read_bytes() == content
+
+
+class Clumsy(Walk):
+    """Raises, hangs or returns nonsense in the second step of each first play of an episode with an even seed."""
+
+    def __init__(self, folder: Path, how: str) -> None:
+        super().__init__()
+        self._folder, self._how = folder, how
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self._mark = self._folder / f"{seed}"
+        self._is_due = seed is not None and seed % 2 == 0 and not self._mark.exists()
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        if self._is_due and self.steps == 1:
+            self._mark.touch()
+            if self._how == "hang":
+                threading.Event().wait()
+            if self._how == "nonsense":
+                return np.zeros(7), 0.0, False, False, {}
+            raise ValueError("clumsy")
+        return super().step(action)
+
+
+@pytest.mark.parametrize(
+    ("how", "backend", "kind"),
+    [
+        ("raise", "process", "exception"),
+        ("raise", "serial", "exception"),
+        ("raise", "thread", "exception"),
+        ("nonsense", "process", "exception"),
+        ("hang", "process", "timeout"),
+    ],
+)
+def test_a_unit_with_a_fault_is_played_again(how: str, backend: Any, kind: str, tmp_path: Path) -> None:
+    faults = FaultPolicy(step_timeout=1.0 if how == "hang" else None, backoff=0.0)
+    run = partial(evaluate_tasks, still, episodes=6, num_envs=2)
+    results = run([Task("walk", partial(Clumsy, tmp_path, how))], faults=faults, backend=backend)
+    assert without_faults(results) == without_faults(run([Task("walk", Walk)]))
+    for row in results.rows:
+        assert row["attempts"] == 2 - row["seed"] % 2 == 1 + len(row["faults"])
+        assert all(text.startswith(f"{kind} in step: ") for text in row["faults"])
+    assert {row["attempts"] for row in results.rows} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("info", "expected"),
+    [({}, "of episode . of task 'short' to have the key 'is_success'"), ({"is_success": 0.5}, "got 0.5")],
+)
+def test_success_must_be_clear(info: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    task = Task("walk", Walk, success="is_success" if not info else lambda _: info["is_success"])
+    task = Task("short", Walk, max_steps=1) if not info else task
+    with pytest.raises(ValueError, match=expected):
+        evaluate_tasks(still, [task], episodes=2, num_envs=1, results=tmp_path / "a.jsonl")
+    assert len(TaskResults.load(tmp_path / "a.jsonl")) == 0
+
+
+def test_mistakes_of_the_caller_are_raised() -> None:
+    with pytest.raises(remuda.SpaceMismatchError, match=r"observation space of task 'flat' .*shape \(4,\) instead of"):
+        evaluate_tasks(still, [Task("walk", Walk), Task("flat", Flat)], episodes=2, num_envs=1)
+    with pytest.raises(remuda.InvalidEnvError, match="expected make of task 'none' to return an env, got None"):
+        evaluate_tasks(still, [Task("walk", Walk), Task("none", lambda: None)], episodes=2, num_envs=1)
+    with pytest.raises(remuda.EnvError, match="no simulator"):
+        evaluate_tasks(still, [Task("walk", no_simulator)], episodes=2, num_envs=1)
+    with pytest.raises(remuda.StateError, match=r"context.units\[i\].rng"):
+        evaluate_tasks(lambda obs, context: context.rng.random(2), WALKS, episodes=1, num_envs=1)
+
+
+def no_simulator() -> Any:
+    raise ModuleNotFoundError("no simulator")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "expected"),
+    [
+        ({"tasks": []}, ValueError, "at least one task"),
+        ({"tasks": [Walk]}, TypeError, "sequence of remuda.Task"),
+        ({"tasks": [WALKS[0], WALKS[0]]}, ValueError, "different names"),
+        ({"seed": None}, ValueError, "got None"),
+        ({"min_envs": 3}, ValueError, "min_envs to be an int from 1 to 2"),
+        ({"chunk": 0}, ValueError, "chunk"),
+        ({"attempts": 0}, ValueError, "attempts"),
+        ({"autoreset": "same_step"}, ValueError, "without autoreset="),
+        ({"faults": "raise"}, ValueError, "got 'raise'"),
+        ({"num_worker": 1}, TypeError, "num_workers"),
+        ({"policy": 1}, TypeError, "policy"),
+    ],
+)
+def test_wrong_arguments(arguments: dict[str, Any], error: type[Exception], expected: str) -> None:
+    with pytest.raises(error, match=expected):
+        evaluate_tasks(**{"policy": still, "tasks": WALKS, "episodes": 1, "num_envs": 2, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"name": ""}, ValueError),
+        ({"make": 1}, TypeError),
+        ({"success": 1}, TypeError),
+        ({"max_steps": 0}, ValueError),
+        ({"init_states": []}, ValueError),
+    ],
+)
+def test_wrong_tasks(arguments: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match="expected "):
+        Task(**{"name": "walk", "make": Walk, **arguments})
+
+
+def test_videos_have_the_names_of_tasks(tmp_path: Path) -> None:
+    tasks = [Task("to the left/right", partial(Walk, render_mode="rgb_array"), max_steps=2, success=lambda info: True)]
+    evaluate_tasks(still, tasks, episodes=3, num_envs=2, video_folder=tmp_path / "videos", video_episodes=[0, 2])
+    found = sorted(path.name for path in (tmp_path / "videos").iterdir())
+    assert found == ["to-the-left-right-episode-0.mp4", "to-the-left-right-episode-2.mp4"]
+    with pytest.raises(remuda.InvalidEnvError, match="render_mode='rgb_array' for videos of 'plain', got None"):
+        evaluate_tasks(still, WALKS[:1], episodes=1, num_envs=1, video_folder=tmp_path / "others")
+
+
+def raising(_: Any = None) -> Any:
+    raise RuntimeError("a simulator that does not start")
+
+
+class RaisesInReset(Walk):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        raise RuntimeError("no scene")
+
+
+class HangsInReset(Walk):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        threading.Event().wait()
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_a_task_whose_reset_kills_costs_only_its_units(num_envs: int, tmp_path: Path) -> None:
+    deadly = Task("deadly", partial(Mortal, tmp_path, "deadly", {"reset": 1000}))
+    tasks = [WALKS[0], deadly, WALKS[2]]
+    results = evaluate_tasks(still, tasks, episodes=4, num_envs=num_envs, faults=AT_ONCE)
+    assert [(row["status"], row["attempts"], row["success"], row["return"]) for row in results["deadly"].rows] == [
+        ("fault", 3, None, None)
+    ] * 4
+    assert all(text.startswith("death in reset: ") for row in results.faulted for text in row["faults"])
+    assert kills(tmp_path) == 12 and len(results.faulted) == 4
+    alone = evaluate_tasks(still, [WALKS[0], WALKS[2]], episodes=4, num_envs=1)
+    assert results["plain"].rows + results["short"].rows == alone.rows
+    assert results.success_rate == alone.success_rate
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+@pytest.mark.parametrize("make", [raising, RaisesInReset])
+def test_a_task_that_cannot_begin_has_faults_on_each_backend(backend: Any, make: Any) -> None:
+    tasks = [Task("bad", make), WALKS[0]]
+    results = evaluate_tasks(still, tasks, episodes=3, num_envs=2, attempts=2, backend=backend, faults=AT_ONCE)
+    assert [row["attempts"] for row in results.faulted] == [2, 2, 2] and len(results["plain"].faulted) == 0
+    assert all(text.startswith("exception in ") for row in results.faulted for text in row["faults"])
+    assert "(3 ended by faults)" in repr(results)
+
+
+def test_a_reset_that_hangs_is_a_fault() -> None:
+    faults = FaultPolicy(reset_timeout=2.0, backoff=0.0)
+    tasks = [WALKS[0], Task("stuck", HangsInReset)]
+    results = evaluate_tasks(still, tasks, episodes=1, num_envs=2, attempts=1, faults=faults)
+    assert [row["task"] for row in results.faulted] == ["stuck"]
+    assert results.faulted[0]["faults"][0].startswith("timeout in reset: ")
+
+
+def test_faults_of_other_envs_in_a_worker_do_not_count(tmp_path: Path) -> None:
+    mortal = Task("walk", partial(Mortal, tmp_path, "walk", {"step": 1}))
+    run = partial(evaluate_tasks, still, episodes=6, num_envs=3)
+    results = run([mortal], num_workers=1, attempts=2, faults=AT_ONCE)
+    assert without_faults(results) == without_faults(run([Task("walk", Walk)]))
+    assert max(row["attempts"] for row in results.rows) > 2  # with the faults of others
+
+
+def test_the_bar_has_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setenv("COLUMNS", "100")
+    tasks = [Task("good", Walk, success=lambda info: True), Task("bad", RaisesInReset)]
+    evaluate_tasks(still, tasks, episodes=2, num_envs=1, backend="serial", attempts=1, progress=True)
+    assert "4/4" in stderr.getvalue() and "100 % success, 2 by faults" in stderr.getvalue()
