@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from remuda import Batch, Fault, Pool, PoolOptions, RestartLimitError, WorkerDiedError
+from remuda import Batch, Fault, Pool, PoolOptions, RestartLimitError
 from remuda._progress import bar
 from remuda._seeds import derive_seed
 from remuda._training.acting import Actor, Policy, check_policy
@@ -28,6 +28,7 @@ from remuda._training.arguments import (
     check_videos,
 )
 from remuda._training.evaluation import Evaluation
+from remuda._training.own_faults import is_own
 from remuda._training.success import Success, check_success, is_success
 from remuda._training.videos import Videos
 from remuda._wire.codec import SpaceCodec
@@ -294,8 +295,7 @@ class _Play:
     def _note_fault(self, episode: int, fault: Fault) -> None:
         """Raises RestartLimitError if the episode's own env has caused too many faults."""
         self._faults.append(fault)
-        # A death without a known culprit is shared by all envs of the worker, and counts.
-        if not fault.shared or (isinstance(fault.error, WorkerDiedError) and fault.error.where is None):
+        if is_own(fault):
             self._own_faults[episode].append(fault)
         if len(self._own_faults[episode]) == _MAX_ATTEMPTS:
             raise RestartLimitError(

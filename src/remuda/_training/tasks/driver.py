@@ -18,10 +18,10 @@ from remuda import (
     Pool,
     SpaceMismatchError,
     StateError,
-    WorkerDiedError,
 )
 from remuda._training.acting import Actor, Policy, _map
 from remuda._training.success import is_success
+from remuda._training.own_faults import is_own
 from remuda._training.tasks.report import Report
 from remuda._training.tasks.task import Task
 from remuda._training.tasks.unit import Schedule, Unit
@@ -166,8 +166,7 @@ class Driver:
             raise fault.error.__cause__
         key = (play.task, play.unit.episode)
         self._faults.setdefault(key, []).append(f"{fault.kind} in {fault.operation}: {fault}")
-        # A death without a known culprit is shared by all envs of the worker, and counts.
-        if not fault.shared or (isinstance(fault.error, WorkerDiedError) and fault.error.where is None):
+        if is_own(fault):
             self._own_faults[key] += 1
         if self._own_faults[key] < self._attempts:
             self._schedule.put_back(*key)
