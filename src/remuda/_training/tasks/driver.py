@@ -20,8 +20,8 @@ from remuda import (
     StateError,
 )
 from remuda._training.acting import Actor, Policy, _map
-from remuda._training.success import is_success
 from remuda._training.own_faults import is_own
+from remuda._training.success import is_success
 from remuda._training.tasks.report import Report
 from remuda._training.tasks.task import Task
 from remuda._training.tasks.unit import Schedule, Unit
