@@ -20,6 +20,8 @@ from simulator_envs import OFF_SCREEN, require_off_screen
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
+ADDRESS = "https://github.com/remuda-rl/remuda/blob/main/"  # links of the README are whole, for the page of the package
+
 # The package that provides each name.
 FRAMEWORKS = {
     "remuda.sb3": "stable_baselines3",
@@ -434,3 +436,14 @@ def check_python(words: list[str]) -> None:
         check_remuda(words[2:])
     else:
         assert (ROOT / words[1]).exists()
+
+
+def test_links_of_the_readme_lead_to_headings() -> None:
+    links = re.findall(rf"\({re.escape(ADDRESS)}([^)#]*)#?([^)]*)\)", (ROOT / "README.md").read_text())
+    assert len(links) > 10
+    for path, heading in links:
+        lines = (ROOT / path).read_text().splitlines()
+        slugs = [
+            re.sub(r"[^\w -]", "", line.lstrip("# ").lower()).replace(" ", "-") for line in lines if line[:1] == "#"
+        ]
+        assert not heading or heading in slugs, (path, heading)
