@@ -54,11 +54,7 @@ def test_a_failed_reset_is_reported_as_often_as_it_fails(
 ) -> None:
     if backend == "serial" and num_workers > 1:
         pytest.skip("the serial backend has one worker")
-    policy = (
-        REPORT
-        if kind != "timeout"
-        else FaultPolicy("restart", resets="report", max_restarts=0, reset_timeout=4 * LIMIT)
-    )
+    policy = replace(REPORT, reset_timeout=4 * LIMIT) if kind == "timeout" else REPORT
     options: Any = {"backend": backend, "num_workers": num_workers, "autoreset": "disabled", "faults": policy}
     with Pool(obedient(3), **options) as pool:
         pool.reset()
@@ -154,7 +150,7 @@ def test_a_reset_that_hangs_in_a_thread_is_reported(num_workers: int) -> None:
         if env.last_options == {"do": "hang"}:
             release.wait(60)
 
-    policy = FaultPolicy("restart", resets="report", max_restarts=0, reset_timeout=4 * LIMIT, abandon_hung_threads=True)
+    policy = replace(REPORT, reset_timeout=4 * LIMIT, abandon_hung_threads=True)
     fns = obedient(2, reset=hang, autoreset=hang)
     with Pool(fns, num_workers=num_workers, backend="thread", autoreset="disabled", faults=policy) as pool:
         pool.reset()
