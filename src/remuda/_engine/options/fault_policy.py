@@ -100,7 +100,7 @@ class FaultPolicy:
         """Whether a reset that fails returns the row of a fault, and its env is built again by the next reset."""
         return self.resets == "report"
 
-    def reports(self, operation: str) -> bool:
+    def _reports(self, operation: str) -> bool:
         """Whether a fault in this operation is the row of a reset, on which the caller decides."""
         return self.reports_resets and operation in ("reset", "build")
 

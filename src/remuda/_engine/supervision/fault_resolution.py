@@ -34,7 +34,7 @@ class FaultResolution:
         over = all(map(self._running.slots.is_over, slots))  # checked first, because settling a slot ends its episode
         op = self._running.slots.last_op(slots[0])
         # A reset that had not begun, because its worker died before, is sent again.
-        if op == _core.Op.RESET and self._policy.reports(faults[0].operation) and not faults[0].shared:
+        if op == _core.Op.RESET and self._policy._reports(faults[0].operation) and not faults[0].shared:
             return self._resolve(Outcome.END_EPISODE, slots, faults)
         return self._resolve(self._outcome(op, over=over), slots, faults)
 

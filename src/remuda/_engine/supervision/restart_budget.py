@@ -37,7 +37,7 @@ class RestartBudget:
         envs = self._faults.living(self._backend.workers[worker].env_ids)
         reason, operation = reason_of(error, envs)
         faults = [self._fault(env, kind_of(error), operation, error, shared=env != reason) for env in envs]
-        at = time.monotonic() if self._policy.reports(operation) else self._quota.next_restart(worker)
+        at = time.monotonic() if self._policy._reports(operation) else self._quota.next_restart(worker)
         return faults, at if self.charge(faults, restart_in_words(at)) else None
 
     def charge(self, faults: Sequence[Fault], then: str) -> bool:
@@ -46,7 +46,7 @@ class RestartBudget:
         `then`: the reaction if they do not, as text for the log.
         """
         each = [of_env[0] for of_env in self._layout.by_env(faults)]  # the faults of a vector env count as one
-        counted = [fault for fault in each if not self._policy.reports(fault.operation)]
+        counted = [fault for fault in each if not self._policy._reports(fault.operation)]
         limit = self._quota.charge(counted) if counted else None
         for fault in each:
             if not fault.shared:
