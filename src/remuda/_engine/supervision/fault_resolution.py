@@ -32,11 +32,8 @@ class FaultResolution:
         them: if one episode was cut off, so are the others, even those that had just ended.
         """
         over = all(map(self._running.slots.is_over, slots))  # checked first, because settling a slot ends its episode
-        op = self._running.slots.last_op(slots[0])
-        # A reset that had not begun, because its worker died before, is sent again.
-        if op == _core.Op.RESET and self._policy._reports(faults[0].operation) and not faults[0].shared:
-            return self._resolve(Outcome.END_EPISODE, slots, faults)
-        return self._resolve(self._outcome(op, over=over), slots, faults)
+        outcome = self._outcome(self._running.slots.last_op(slots[0]), faults[0], over=over)
+        self._resolve(outcome, slots, faults)
 
     def settle_idle(self, slots: Sequence[int], faults: Sequence[Fault]) -> None:
         """Makes the answer to an env's next step end its episode, because the env failed between two commands."""
@@ -61,8 +58,11 @@ class FaultResolution:
         outcome = Outcome.REPEAT_LAST if is_observe else Outcome.RESEND
         self._resolve(outcome, self._layout.ids_with(slot), ())
 
-    def _outcome(self, op: _core.Op, *, over: bool) -> Outcome:
+    def _outcome(self, op: _core.Op, fault: Fault, *, over: bool) -> Outcome:
         """Returns the outcome of a failed env's command. `over`: whether its episodes were over before the command."""
+        # A reset that had not begun, because its worker died before, is sent again.
+        if op == _core.Op.RESET and self._policy._reports(fault.operation) and not fault.shared:
+            return Outcome.END_EPISODE
         if op == _core.Op.OBSERVE and over:
             return Outcome.REPEAT_LAST
         # These commands reset the env, so they cannot end an episode.
