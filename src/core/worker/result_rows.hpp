@@ -4,7 +4,6 @@
 // data without a column as bytes-like objects, the parts, which travel beside the row.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
