@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -252,3 +254,31 @@ def test_the_death_of_a_shard_in_build_is_a_fault(faults: Any, tmp_path: Path) -
     with Pool([Scripted, make], backend=SERIAL, faults=faults) as pool:
         assert pool.reset(seed=0).env_ids.tolist() == [0, 1]
         assert pool.stats().restarts == 1
+
+
+class Failing(Scripted):
+    def step(self, action: Any) -> Any:
+        raise ValueError("as told")
+
+
+@pytest.fixture
+def frequent_switches() -> Iterator[None]:
+    """Makes Python change the running thread as often as it can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("frequent_switches")
+def test_an_env_may_step_again_once_it_was_reset_after_its_fault() -> None:
+    faults, backend = FaultPolicy("restart", max_restarts=10_000), remuda.Ray(shards=1, backend="serial")
+    with Pool([Failing] * NUM_ENVS, backend=backend, autoreset="disabled", faults=faults) as pool:
+        pool.send_reset()
+        for _ in range(400):
+            batch = pool.recv(1)
+            for env, is_over in zip(batch.env_ids.tolist(), batch.truncations.tolist(), strict=True):
+                if is_over:
+                    pool.send_reset(env_ids=[env])
+                else:
+                    pool.send([0], [env])

@@ -120,6 +120,8 @@ class Messenger:
         first, width = self._share.first, self._writer.layout.width
         self.is_under_way, self._is_owed = False, reply.pending > 0
         self._writer.note_progress(first, reply.progress)
+        for env in reply.to_reset:  # before the caller has their rows, and may send resets
+            self._writer.guards.require_reset(first + env)
         for rows in reply.rows:
             self._write(rows)
         for env, parts in reply.failures:
@@ -132,7 +134,6 @@ class Messenger:
             elif env % width == 0:
                 worker.answer(first + env, width, *abandoned(error, error))
         for env in reply.to_reset:
-            self._writer.guards.require_reset(first + env)
             if env % width == 0:
                 refusal = abandoned(must_reset([first + one for one in reply.to_reset]), None)
                 self._worker_at(env).answer(first + env, width, *refusal)
