@@ -14,6 +14,7 @@ project = "remuda"
 author = "The remuda founders"
 project_copyright = author
 release = version = remuda.__version__
+DOCS = Path(__file__).resolve().parent
 REPOSITORY = "https://github.com/remuda-rl/remuda"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
@@ -39,7 +40,7 @@ copybutton_exclude = ".linenos, .gp, .go"
 autodoc_mock_imports = [
     *("ding", "ditk", "easydict", "mlagents", "mlagents_envs", "stable_baselines3", "torch", "treetensor", "treevalue")
 ]
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "faces" / "support" / "alf_stand_in"))
+sys.path.insert(0, str(DOCS.parent / "tests" / "faces" / "support" / "alf_stand_in"))
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "show-inheritance": True}
 autodoc_typehints = "signature"
@@ -65,6 +66,28 @@ def mark_code(_app: Any, _kind: str, _name: str, _found: Any, _options: Any, lin
             lines[i:i] = ["::", ""]
 
 
+def show_docstrings(_app: Any, page: str, source: list[str]) -> None:
+    """Puts the docstring of a name in place of each line of the reference that has only the name, in bold.
+
+    A comment behind the name may have options of autodoc, separated by semicolons, and also `signature: (...)` and
+    `methods: ...`, for what autodoc cannot find.
+    """
+    if page.startswith("reference/"):
+        source[0] = re.sub(r"^\*\*`([\w.]+)`\*\*(?: <!-- (.*) -->)?$", _directive, source[0], flags=re.MULTILINE)
+
+
+def _directive(name: re.Match[str]) -> str:
+    last = name[1].rpartition(".")[2]
+    is_exception = last.endswith("Error") or last == "RemoteTraceback"
+    kind = "function" if last[0].islower() else "exception" if is_exception else "class"
+    options = dict(option.partition(": ")[::2] for option in name[2].split("; ")) if name[2] else {}
+    head = f".. auto{kind}:: {name[1]}{options.pop('signature', '')}"
+    methods = filter(None, options.pop("methods", "").split(", "))
+    lines = [*(f"   :{option}: {value}" for option, value in options.items()), ""]
+    lines += [f"   .. automethod:: {method}" for method in methods]
+    return "\n".join(["```{eval-rst}", head, *lines, "```"])
+
+
 def show_public_bases(_app: Any, _name: str, _found: Any, _options: Any, bases: list[Any]) -> None:
     """Replaces private base classes by their public ones. Sphinx would show their names, which users cannot import."""
     public = dict.fromkeys(base for one in bases for base in _public_bases(one))
@@ -87,7 +110,7 @@ def _public_bases(base: Any) -> Iterator[Any]:
         yield from _public_bases(one)
 
 
-# -- links of the Markdown pages -------------------------------------------------------------------------
+# -- the Markdown pages, which are plain Markdown, so that a code host shows them too ---------------------
 
 
 def lead_out(_app: Any, page: str, source: list[str]) -> None:
@@ -96,11 +119,36 @@ def lead_out(_app: Any, page: str, source: list[str]) -> None:
     source[0] = re.sub(rf"\]\({up}(?!\.\.)([\w./-]+)(#[\w-]+)?\)", _address, source[0])
 
 
+WHOLE = {"changelog": "CHANGELOG.md", "contributing": "CONTRIBUTING.md", "formal": "formal/README.md"}
+"""Pages that are files outside docs/. For a reader on the code host, the page itself only links to the file."""
+
+
+def read_whole(_app: Any, page: str, source: list[str]) -> None:
+    if page in WHOLE:
+        source[0] = re.sub(r"\]\((?!http|#)(docs/)?", _from_docs, (DOCS.parent / WHOLE[page]).read_text())
+
+
+def _from_docs(link: re.Match[str]) -> str:
+    return "](" if link[1] else "](../"
+
+
+def add_contents(_app: Any, page: str, source: list[str]) -> None:
+    """Makes each item of a list or table of an index that begins with a link to a page an entry of the contents."""
+    if page.rpartition("/")[2] == "index":
+        for section in re.split(r"^## ", source[0], flags=re.MULTILINE):
+            pages = re.findall(r"^(?:-|\|) \[[^\]]*\]\(([\w./-]+)\.md\)", section, re.MULTILINE)
+            title = section.partition("\n")[0]
+            caption = [] if title.startswith("#") else [f":caption: {title}"]  # above the first heading there is none
+            if pages:
+                source[0] += "\n".join(["\n```{toctree}", ":hidden:", *caption, "", *pages, "```", ""])
+
+
 def _address(link: re.Match[str]) -> str:
     return f"]({REPOSITORY}/blob/main/{link[1]}{link[2] or ''})"
 
 
 def setup(app: Any) -> None:
-    app.connect("source-read", lead_out)
+    for change in (read_whole, lead_out, show_docstrings, add_contents):
+        app.connect("source-read", change)
     app.connect("autodoc-process-bases", show_public_bases)
     app.connect("autodoc-process-docstring", mark_code, priority=100)  # runs before napoleon's handler (500)

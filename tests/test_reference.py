@@ -32,7 +32,7 @@ HERE = (
 
 def test_every_public_name_is_on_a_page() -> None:
     text = "\n".join(page.read_text() for page in PAGES)
-    shown = set(re.findall(r"^\.\. auto(?:class|exception|function):: ([\w.]+)", text, re.MULTILINE))
+    shown = set(re.findall(r"^\*\*`([\w.]+)`\*\*", text, re.MULTILINE))
     public = {f"{package}.{name}" for package in MODULES for name in public_names(package)}
     assert public - shown == set()
     assert shown - public == set()
