@@ -176,7 +176,6 @@ PRELUDES = {
     "concepts.md": POOL + OPEN_POOL + "pool.reset()\nif 'pool.send_reset' not in BLOCK: pool.send(policy(range(8)))\n",
     "performance.md": POOL + OPEN_POOL,
     "videos.md": "",
-    "stats.md": POOL + OPEN_POOL,
     "reference/pool.md": POOL + OPEN_POOL + "batch = pool.reset()\n",
     "ray.md": "",  # the page needs no other definitions
     "reference/stats.md": POOL + OPEN_POOL + "batch = pool.reset()\n",
@@ -237,7 +236,7 @@ EPILOGUES = {
     "reference/mlagents.md": RUN_MLAGENTS,
     "reference/ray.md": "import ray; rollouts.close(); assert not ray.is_initialized()",
     "pool.md": "import logging; logging.getLogger('somebody.else').warning('of somebody else')",
-    "recipes/pytest.md": "with Pool([Env] * 4, num_workers=2) as opened: test_rewards(opened)",
+    "recipes/places.md": "with remuda.Pool([Corridor] * 4, num_workers=2) as opened: test_rewards(opened)",
 }
 
 # Replacements that make blocks run faster.
@@ -328,7 +327,7 @@ def frameworks_of(nodes: list[ast.AST]) -> set[str]:
 
 
 # Tests of these pages are in `tests/cluster`.
-ON_CLUSTERS = ("ray.md", "recipes/ray.md", "reference/ray.md")
+ON_CLUSTERS = ("ray.md", "recipes/places.md", "reference/ray.md")
 
 
 @pytest.fixture(scope="module")
