@@ -27,7 +27,7 @@ USER_TYPES := tests/test_types.py  # type checkers read all of NumPy and Gymnasi
 PYTEST := -m pytest $(SLOW) --numprocesses $(JOBS) --dist worksteal --ignore tests/cluster --ignore $(USER_TYPES)
 FACE   := -m pytest $(SLOW)  # those of one face take as long as the others meanwhile
 
-.PHONY: help demo test pytest lint style types format core-test site-unbuilt sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested ray-test ray-untested mlagents-test mlagents-untested bench \
+.PHONY: help venv demo test pytest lint style types format core-test site-unbuilt sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested ray-test ray-untested mlagents-test mlagents-untested bench \
     old-gymnasium-test old-gymnasium-untested tasks-test tasks-untested wheels docs test-portable test-free-threaded free-threaded-untested test-lowest test-newest test-pythons clean
 
 # Without Spin, `make test` reports that the models were not verified.
@@ -144,6 +144,8 @@ $(TASKS)/peers.stamp: $(TASKS_PINS)
 $(TASKS)/test.stamp: $(TASKS)/peers.stamp $(WHEEL)
 	$(TASKS)/bin/python $(INSTALL_WHEEL)
 	@touch $@
+
+venv: $(VENV)/test.stamp  ## .venv, with remuda as it is now and what the tests need
 
 demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain loop
 	$(BIN)/python -m remuda demo
