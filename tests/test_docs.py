@@ -142,7 +142,7 @@ def policy(obs):
 """
 DING = """
 from easydict import EasyDict
-cfg, create_config = EasyDict(env=dict(manager={})), EasyDict()
+create_config = EasyDict()
 """
 ALF = """
 import types
