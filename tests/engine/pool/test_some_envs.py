@@ -30,6 +30,14 @@ def test_a_step_of_some_envs_returns_rows_in_the_order_of_env_ids() -> None:
         assert pool.step([0] * 4).obs[:, 2].tolist() == [4, 5, 5, 4]
 
 
+def test_a_reset_of_some_envs_returns_rows_in_the_order_of_env_ids() -> None:
+    with Pool(hooked(4, range(4)), num_workers=2, backend="serial", log_advice=False) as pool:
+        for env_ids in ([2, 0, 3], [1], [3, 2, 1, 0]):
+            batch = pool.reset(seed=1, env_ids=iter(env_ids))
+            assert batch.env_ids.tolist() == env_ids
+            assert batch.obs[:, 0].tolist() == env_ids  # their tags
+
+
 def test_terminal_observations_and_irregular_infos_follow_the_order() -> None:
     env_fns = hooked(3, range(3), length=1, step=step_with_info)
     with Pool(env_fns, num_workers=1, autoreset="same_step", backend="serial") as pool:

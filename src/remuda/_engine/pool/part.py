@@ -233,7 +233,7 @@ class Part:
                 only. An env without options gets those of `set_reset_options`.
             env_ids: The envs; None for all.
 
-        Returns: A batch of these envs, in the order of `recv`: first observations, reward 0, no flag set.
+        Returns: A batch of these envs, in the order of `env_ids`: first observations, reward 0, no flag set.
 
         Raises:
             ValueError, TypeError: An argument is invalid; with "per_episode" also a seed below 0. Nothing was sent.
@@ -245,8 +245,9 @@ class Part:
         if env_ids is None and (self._is_left_over or self._is_divided):
             self.discard()
         self._check_quiet()
-        self.send_reset(seed=seed, options=options, env_ids=self._some(env_ids))
-        return self.recv()
+        targets = self._some(env_ids)
+        self.send_reset(seed=seed, options=options, env_ids=targets)
+        return self._receive(env_ids=targets)
 
     def step(self, actions: Any, env_ids: Iterable[int] | None = None) -> Batch:
         """Steps envs once: `send`, then `recv` for all of them.
