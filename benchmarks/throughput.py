@@ -13,7 +13,7 @@ import numpy as np
 from harness.envs import INFO_KEYS, WORKLOADS, missing
 from harness.options import parse_options
 from harness.session import Session
-from harness.tables import conditions, failures, figure, ratio, table, verdict
+from harness.tables import Block, conditions, failures, figure, ratio, table, verdict
 from peers import PEERS
 
 from remuda._bench import report
@@ -108,14 +108,14 @@ def reading_infos(kind: type[Contender]) -> type[Contender]:
     return type(kind.__name__, (kind,), {"step": step})
 
 
-def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[str]:
+def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[Block]:
     """Yields the table: a row for each goal of a raced contender, with each contender's share of the ideal."""
     for _, first in list(found)[:1]:
         names = [entry.name for entry in first.entries[1:]]
         columns = ["workload", "envs", "goal", "reached", "", *(f"{name}, of ideal" for name in names)]
-        yield from table(columns, (row for case, result in found for row in rows(case, result, names)))
+        yield table(columns, (row for case, result in found for row in rows(case, result, names)))
         more = f"As many workers as cores. The ideal is {first.cores} x the plain loop in the same rounds."
-        yield f"\n{conditions(first.rounds, first.seconds)} {more}"
+        yield f"{conditions(first.rounds, first.seconds)} {more}"
     yield from failures(result for _, result in found)
 
 

@@ -47,7 +47,7 @@ def parse_options(
         parser.add_argument("--any-round", action="store_true", help="count rounds of a busy machine too; not --readme")
     if json:
         parser.add_argument("--json", type=Path, help="write every round's figures here")
-    parser.add_argument("--readme", action="store_true", help="put the table into README.md beside this file")
+    parser.add_argument("--readme", action="store_true", help="store the tables in results.json and write the pages")
     more(parser)
     options = parser.parse_args()
     if rounds is not None and options.any_round and options.readme:

@@ -15,7 +15,7 @@ from harness.envs import WORKLOADS
 from harness.options import parse_options
 from harness.session import Session
 from harness.sleepers import SleepLoop, Sleeps, without_resets
-from harness.tables import conditions, failures, rate, table
+from harness.tables import Block, conditions, failures, rate, table
 from peers import PEERS, available
 from peers.remuda_pools import RemudaPartial, UnevenPlan
 
@@ -35,7 +35,7 @@ def main() -> None:
     session = Session(options)
     session.leave_out(left_out)
     found = dict(session.measured(options.only, lambda name: measure(name, kinds, session)))
-    session.publish("torchrl", markdown(found), map(report.to_json, found.values()))
+    session.publish("torchrl_pools", markdown(found), map(report.to_json, found.values()))
 
 
 def measure(name: str, kinds: Sequence[type[Contender]], session: Session) -> Result:
@@ -49,12 +49,12 @@ def measure(name: str, kinds: Sequence[type[Contender]], session: Session) -> Re
     return session.race([SleepLoop, *map(without_resets, [RemudaPartial, *others])], plan, lead_in=lead_in)
 
 
-def markdown(found: Mapping[str, Result]) -> Iterator[str]:
+def markdown(found: Mapping[str, Result]) -> Iterator[Block]:
     results = list(found.values())
     names = list(dict.fromkeys(entry.name for result in results for entry in result.entries))
-    yield from table(["env steps/s", "envs", *names], (row(result, names) for result in results))
+    yield table(["env steps/s", "envs", *names], (row(result, names) for result in results))
     for result in results[:1]:
-        yield f"\n{conditions(result.rounds, result.seconds)}"
+        yield conditions(result.rounds, result.seconds)
     yield from failures(results)
 
 
