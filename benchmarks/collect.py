@@ -35,7 +35,7 @@ NUM_ENVS = ("8", "64")
 QUICK = ("core-300", "sleep-300", "net")
 AGAINST = (
     *("remuda-auto", "remuda-split", "remuda-gymnasium", "remuda-gymnasium-auto", "remuda-gymnasium-split"),
-    *("remuda-sb3", "gymnasium-sync", "gymnasium", "pufferlib"),
+    *("remuda-sb3", "gymnasium-sync", "gymnasium", "pufferlib", "pufferlib-1"),
 )
 
 

@@ -14,10 +14,10 @@ from harness.envs import INFO_KEYS, WORKLOADS, missing
 from harness.options import parse_options
 from harness.session import Session
 from harness.tables import Block, conditions, failures, figure, ratio, table, verdict
-from peers import PEERS
+from peers import PEERS, available
 
 from remuda._bench import report
-from remuda._bench.contenders import Contender, Plan, line_up
+from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda
 from remuda._bench.results import Result, paired_ratio
 from remuda._system.cores import usable_cores
 
@@ -76,7 +76,7 @@ CASES = (
 
 
 def main() -> None:
-    against = ["remuda-1-per-env", "gymnasium"]
+    against = ["remuda-1-per-env", "gymnasium", "sb3", "pufferlib", "pufferlib-1"]
     options = parse_options(
         __doc__, workloads=WORKLOADS, peers=PEERS, against=against, seconds=5.0, quick=1.0, rounds=5
     )
@@ -89,8 +89,10 @@ def main() -> None:
 
 def measure(case: Case, session: Session) -> Result:
     plan = Plan(WORKLOADS[case.workload](), case.num_envs, num_workers=min(case.num_envs, usable_cores()))
-    plain, *kinds = line_up(session.options.against, PEERS)
-    return session.race([plain, *map(reading_infos, kinds)] if case.workload == "infos" else [plain, *kinds], plan)
+    kinds, left_out = available(session.options.against, PEERS, plan.workload)
+    session.leave_out(left_out)
+    raced: list[type[Contender]] = [Remuda, *kinds]
+    return session.race([PlainLoop, *(map(reading_infos, raced) if case.workload == "infos" else raced)], plan)
 
 
 def reading_infos(kind: type[Contender]) -> type[Contender]:

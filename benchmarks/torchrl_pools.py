@@ -1,10 +1,12 @@
-"""Races contenders on the two workloads for which TorchRL publishes figures of its AsyncEnvPool.
+"""Races remuda's partial batches against TorchRL's AsyncEnvPool, on the workloads for which TorchRL publishes figures.
 
     free      8 envs whose steps take no time
     resets    32 envs: 1 ms a step, and 200 ms a reset after every 200 steps
 
-Both workloads count env steps without resets; TorchRL measures "free" in batches of 1024 transitions. Needs torchrl
-(`requirements.txt` in this folder).
+Conditions are equal: each contender has a process for each env, gets the same actions, and resets do not count. remuda
+and AsyncEnvPool (`torchrl-shm`, `torchrl-queue`) take all results that are there, at least one (`min_get=1`). The
+others wait for all envs: TorchRL's ParallelEnv (`torchrl`), `remuda-1-per-env` and `gymnasium`. Needs torchrl
+(`requirements.txt` in this folder). `published/torchrl_envs.py` runs TorchRL's own benchmark.
 """
 
 from __future__ import annotations
@@ -16,22 +18,22 @@ from harness.options import parse_options
 from harness.session import Session
 from harness.sleepers import SleepLoop, Sleeps, without_resets
 from harness.tables import Block, conditions, failures, rate, table
-from peers import PEERS, available
+from peers import PEERS, UNEVEN_PEERS, available
 from peers.remuda_pools import RemudaPartial, UnevenPlan
 
 from remuda._bench import report
-from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda
+from remuda._bench.contenders import Contender, PlainLoop
 from remuda._bench.results import Result
-from remuda._system.cores import usable_cores
 
 RESETS = Sleeps("1 ms a step; 200 ms a reset, after 200 steps", (1e-3,) * 200, reset=0.2, episode_steps=200)
 PLANS = ("free", "resets")
-AGAINST = ("torchrl", "remuda-1-per-env", "gymnasium", "gymnasium-sync")
+AGAINST = ("torchrl-shm", "torchrl-queue", "torchrl", "remuda-1-per-env", "gymnasium")
+KNOWN = PEERS | UNEVEN_PEERS
 
 
 def main() -> None:
-    options = parse_options(__doc__, workloads=PLANS, peers=PEERS, against=AGAINST, seconds=10.0, quick=1.0, rounds=5)
-    kinds, left_out = available(options.against)
+    options = parse_options(__doc__, workloads=PLANS, peers=KNOWN, against=AGAINST, seconds=10.0, quick=4.0, rounds=5)
+    kinds, left_out = available(options.against, KNOWN)
     session = Session(options)
     session.leave_out(left_out)
     found = dict(session.measured(options.only, lambda name: measure(name, kinds, session)))
@@ -39,22 +41,20 @@ def main() -> None:
 
 
 def measure(name: str, kinds: Sequence[type[Contender]], session: Session) -> Result:
+    raced = list(map(without_resets, [RemudaPartial, *kinds]))
     if name == "free":
-        plan = Plan(WORKLOADS["null"](), 8, num_workers=min(8, usable_cores()))
-        return session.race([PlainLoop, Remuda, *kinds], plan)
-    # gymnasium-sync would reset the 32 envs one after another, which takes longer than a turn.
-    others = [kind for kind in kinds if kind.name != "gymnasium-sync"]
-    plan = UnevenPlan(RESETS.workload(), 32, 32, background_resets=True)
+        return session.race([PlainLoop, *raced], UnevenPlan(WORKLOADS["null"](), 8, num_workers=8))
+    plan = UnevenPlan(RESETS.workload(), 32, num_workers=32, background_resets=True)
     lead_in = 2 * RESETS.reset  # an env's first reset takes up to twice the usual time
-    return session.race([SleepLoop, *map(without_resets, [RemudaPartial, *others])], plan, lead_in=lead_in)
+    return session.race([SleepLoop, *raced], plan, lead_in=lead_in)
 
 
 def markdown(found: Mapping[str, Result]) -> Iterator[Block]:
     results = list(found.values())
-    names = list(dict.fromkeys(entry.name for result in results for entry in result.entries))
+    names = [entry.name for result in results[:1] for entry in result.entries]
     yield table(["env steps/s", "envs", *names], (row(result, names) for result in results))
     for result in results[:1]:
-        yield conditions(result.rounds, result.seconds)
+        yield f"{conditions(result.rounds, result.seconds)} A process for each env."
     yield from failures(results)
 
 

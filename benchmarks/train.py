@@ -49,8 +49,8 @@ BASE = {"own": "gymnasium-sync", "sb3": "sb3-dummy"}
 AGAINST = {
     "own": (
         *("remuda-gymnasium", "remuda-gymnasium-1-per-env", "remuda-gymnasium-1", "remuda-gymnasium-auto"),
-        *("remuda-gymnasium-split", "remuda-split", "gymnasium-sync", "gymnasium", "tianshou", "pufferlib"),
-        *("torchrl", "ding-sync", "remuda-ding", "envpool", "ale-vector"),
+        *("remuda-gymnasium-split", "remuda-split", "gymnasium-sync", "gymnasium", "tianshou"),
+        *("pufferlib", "pufferlib-1", "torchrl", "ding-sync", "remuda-ding", "envpool", "ale-vector"),
     ),
     "sb3": (
         *("remuda-sb3", "remuda-sb3-1-per-env", "remuda-sb3-auto", "sb3-dummy", "sb3", "gymnasium-sync"),
