@@ -62,12 +62,10 @@ def verdict(at_least: float, reached: float | None) -> str:
     return "pass" if reached >= at_least else "**falls short**"
 
 
-def conditions(rounds: int, seconds: float) -> str:
+def conditions(rounds: int, seconds: float | None = None) -> str:
     """Returns two sentences for the end of a table: the machine, the rounds, and the seconds for each contender."""
-    return (
-        f"{machine.describe()}; {usable_cores()} cores. "
-        f"Medians of {rounds} interleaved rounds, {seconds:g} s a contender."
-    )
+    each = "" if seconds is None else f", {seconds:g} s a contender"
+    return f"{machine.describe()}; {usable_cores()} cores. Medians of {rounds} interleaved rounds{each}."
 
 
 def parent_us(entry: Entry) -> float | None:

@@ -48,27 +48,27 @@ class Source:
         parser.add_argument("--source", type=Path, help=f"{self.path} of {self.repository} (default: download it)")
 
     def fetch(self, given: Path | None) -> Path:
-        """Returns the path of the file: ``given``, or a file in ``build/`` that is downloaded if it is not there.
+        """Returns the path of the file in ``build/``: a copy of ``given``, or else downloaded if it is not there yet.
 
         Raises:
             SystemExit: The file cannot be downloaded, or has another content.
         """
-        path = given or BUILD / self.commit / Path(self.path).name
-        if given is None and not path.exists():
-            self._download(path)
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
-        if found != self.sha256:
-            raise SystemExit(f"{path}: expected {self.url} with the sha256 {self.sha256}, got {found}")
+        path = BUILD / self.commit / Path(self.path).name
+        if given is not None or not path.exists():
+            content = self._download() if given is None else given.read_bytes()
+            found = hashlib.sha256(content).hexdigest()
+            if found != self.sha256:
+                raise SystemExit(f"{given or self.url}: expected {self.url} with sha256 {self.sha256}, got {found}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
         return path
 
-    def _download(self, path: Path) -> None:
+    def _download(self) -> bytes:
         try:
             with urllib.request.urlopen(self.url) as answer:
-                content = answer.read()
+                return bytes(answer.read())
         except OSError as error:
             raise SystemExit(f"{self.url}: {error}. Download it elsewhere, and pass it with --source FILE") from None
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
 
 
 def import_file(path: Path) -> ModuleType:
