@@ -16,7 +16,10 @@ BEGINNING = """# Benchmark results in full
 All tables of the benchmarks. [README.md](README.md) explains them. This page is generated from `results.json`. With
 `--readme` a script stores its tables there. `python benchmarks/picture.py` writes the pages and the picture again."""
 SMALL: dict[str, Sequence[str]] = {
-    "throughput": ("workload", "envs", "remuda, of ideal", "gymnasium, of ideal", "sb3, of ideal"),
+    "throughput": (
+        *("workload", "envs"),
+        *(f"{name}, of ideal" for name in ("remuda", "remuda-1-per-env", "gymnasium", "sb3")),
+    ),
     "uneven": ("workload", "recv", "spares", "goal", "at best", "reached", ""),
     "startup": ("start method", "contender", "start-up", "PSS a worker"),
 }

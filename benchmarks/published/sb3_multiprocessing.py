@@ -12,6 +12,7 @@ A turn is the whole experiment, about two minutes. The whole run takes 45 minute
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import json
@@ -79,7 +80,8 @@ def first_experiment(notebook: Path) -> str:
 def run(code: str, make: Callable[..., Any]) -> Experiment:
     """Runs the experiment, with ``make`` in the place of `SubprocVecEnv`."""
     names: dict[str, Any] = {"__name__": "notebook"}
-    with mock.patch.object(importlib.import_module(VEC_ENVS), "SubprocVecEnv", make):
+    replaced = mock.patch.object(importlib.import_module(VEC_ENVS), "SubprocVecEnv", make)
+    with replaced, contextlib.redirect_stdout(sys.stderr):
         exec(code, names)
     rates = (names["TRAIN_STEPS"] / seconds for seconds in names["training_times"])
     return dict(zip(names["PROCESSES_TO_TEST"], rates, strict=True))
