@@ -41,7 +41,8 @@ def main() -> None:
 
 
 def measure(name: str, kinds: Sequence[type[Contender]], session: Session) -> Result:
-    raced = list(map(without_resets, [RemudaPartial, *kinds]))
+    all_kinds: list[type[Contender]] = [RemudaPartial, *kinds]
+    raced = [without_resets(kind) for kind in all_kinds]
     if name == "free":
         return session.race([PlainLoop, *raced], UnevenPlan(WORKLOADS["null"](), 8, num_workers=8))
     plan = UnevenPlan(RESETS.workload(), 32, num_workers=32, background_resets=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -201,7 +202,7 @@ def draw(found: Iterable[Training], folder: Path, warnings: Sequence[str]) -> No
     for training in found:
         case, result = training.case, training.result
         path = folder / f"train-{case.workload}-{case.num_envs}-{case.trainer}.png"
-        save_picture(result, "\n".join([result.env, *warnings]), path)
+        save_picture(result, "\n".join([result.env, *(textwrap.fill(one, 70) for one in warnings)]), path)
 
 
 def to_json(training: Training) -> dict[str, Any]:

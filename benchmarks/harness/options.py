@@ -48,6 +48,7 @@ def parse_options(
     if json:
         parser.add_argument("--json", type=Path, help="write every round's figures here")
     parser.add_argument("--readme", action="store_true", help="store the tables in results.json and write the pages")
+    parser.add_argument("--part", help="with --readme: the name of these tables, stored beside the script's others")
     more(parser)
     options = parser.parse_args()
     if rounds is not None and options.any_round and options.readme:

@@ -36,8 +36,8 @@ class Session:
     """Runs rounds until enough of them count, and publishes the figures together with the number of counted rounds.
 
     Args:
-        options: Of the command line (`parse_options`). A session reads ``rounds``, ``seconds``, ``any_round``, ``json``
-            and ``readme``.
+        options: Of the command line (`parse_options`). A session reads ``rounds``, ``seconds``, ``any_round``,
+            ``json``, ``readme`` and ``part``.
     """
 
     def __init__(self, options: Namespace) -> None:
@@ -153,7 +153,7 @@ class Session:
         if self.options.readme and self.busy:
             print("results.json is left as it is.", file=sys.stderr)
         elif self.options.readme:
-            store(name, section)
+            store(name if self.options.part is None else f"{name}: {self.options.part}", section)
 
     def notes(self) -> Iterator[str]:
         """Yields the paragraphs below a table: contenders left out, and the counted rounds."""

@@ -29,8 +29,8 @@ from remuda._system.cores import usable_cores
 CONTENDERS: dict[str, Callable[..., Any]] = {
     "AsyncVectorEnv": AsyncVectorEnv,
     "SyncVectorEnv": SyncVectorEnv,
-    "remuda-1-per-env": remuda.gymnasium.AsyncVectorEnv,
-    "remuda": functools.partial(remuda.gymnasium.AsyncVectorEnv, num_workers=usable_cores()),
+    "remuda-1-per-env": functools.partial(remuda.gymnasium.AsyncVectorEnv, log_advice=False),
+    "remuda": functools.partial(remuda.gymnasium.AsyncVectorEnv, num_workers=usable_cores(), log_advice=False),
 }
 
 

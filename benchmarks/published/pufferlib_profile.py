@@ -121,7 +121,9 @@ def replaced(
     """Returns a turn that calls the function while a class of the module is remuda's."""
 
     def turn(file: ModuleType, num_envs: int, seconds: float) -> float:
-        with mock.patch.object(importlib.import_module(module), name, functools.partial(load_class(), **options)):
+        with mock.patch.object(
+            importlib.import_module(module), name, functools.partial(load_class(), log_advice=False, **options)
+        ):
             return profile(function, file, num_envs, seconds)
 
     return turn

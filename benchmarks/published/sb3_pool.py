@@ -53,7 +53,7 @@ class PoolVecEnv(Sb3):
         return make(self.plan.env_fns, num_worker=self.plan.num_workers, start_method=self.plan.start_method)
 
 
-KNOWN = {**PEERS, PoolVecEnv.name: PoolVecEnv}
+KNOWN: dict[str, type[Contender]] = {**PEERS, PoolVecEnv.name: PoolVecEnv}
 
 
 def main() -> None:

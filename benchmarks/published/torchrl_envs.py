@@ -99,7 +99,7 @@ class RemudaEnvPool:
         """Returns the results of steps, and what the next steps begin with."""
         batch = self._pool.recv(min_envs=min_get, max_envs=max_get)
         obs, terminated = np.array(batch.obs), np.array(batch.terminations)
-        for row in np.flatnonzero(terminated):
+        for row in np.flatnonzero(terminated).tolist():
             obs[row] = batch.infos[row]["final_obs"]
         ends = {name: torch.from_numpy(each)[:, None] for name, each in _ends(terminated).items()}
         reward = torch.from_numpy(np.asarray(batch.rewards, np.float32))[:, None]

@@ -44,7 +44,10 @@ def stored(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Section]]:
 
 def session(rounds: int = 2, **options: Any) -> Session:
     return Session(
-        Namespace(**{"seconds": 8.0, "any_round": False, "json": None, "readme": False, **options}, rounds=rounds)
+        Namespace(
+            **{"seconds": 8.0, "any_round": False, "json": None, "readme": False, "part": None, **options},
+            rounds=rounds,
+        )
     )
 
 
@@ -158,6 +161,11 @@ def test_a_result_is_published_with_its_notes(
     assert (found.out, found.err) == ("line\n\nLeft out: a\n", "left out: a\n")
     assert (tmp_path / "f.json").read_text() == "[\n  1\n]\n"
     assert stored == [("it", Section(["line", "Left out: a"], []))]
+
+
+def test_a_part_is_stored_beside_the_others(stored: list[tuple[str, Section]]) -> None:
+    session(readme=True, part="64 envs").publish("it", ["line"])
+    assert stored == [("it: 64 envs", Section(["line"], []))]
 
 
 def test_figures_of_a_busy_machine_come_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
