@@ -6,8 +6,9 @@ figures are the steps of all envs a second. The author's script was not publishe
 benchmarks here.
 
 `PoolVecEnv` and `remuda-sb3` have a worker for each core; SB3's `SubprocVecEnv` (`sb3`) and `remuda-sb3-1-per-env` one
-for each env; SB3's `DummyVecEnv` (`sb3-dummy`) has none. Envs, seeds and actions are equal. SB3 resets within the step
-that ends an episode, in all contenders. The whole run takes 15 minutes; the start of 128 processes is not counted.
+for each env; SB3's `DummyVecEnv` (`sb3-dummy`) has none. All workers are forked, because 128 that import PyTorch need
+more memory than most machines have. Envs, seeds and actions are equal. All contenders but `remuda` (the pool itself)
+reset within the step that ends an episode. The whole run takes ten minutes.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def missing(name: str) -> str | None:
 
 def measure(name: str, num_envs: int, kinds: Sequence[type[Contender]], session: Session) -> Result:
     workload = Workload(name, lambda: gymnasium.make(name))
-    plan = Plan(workload, num_envs, min(num_envs, usable_cores()))
+    plan = Plan(workload, num_envs, min(num_envs, usable_cores()), start_method="fork")
     return session.race([PlainLoop, Remuda, *kinds], plan)
 
 
