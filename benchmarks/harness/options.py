@@ -33,7 +33,7 @@ def parse_options(
         more: Adds further options.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawTextHelpFormatter)
-    parser.set_defaults(any_round=False, json=None)
+    parser.set_defaults(any_round=False, is_quick=False, json=None)
     if seconds is not None:
         parser.add_argument("--quick", action="store_true", help=f"{quick:g} s a contender instead of {seconds:g}")
     if workloads:

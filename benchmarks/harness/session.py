@@ -23,6 +23,7 @@ TRIES = 3
 """The limit of all rounds, as a multiple of the rounds that have to count."""
 
 ANY_ROUND = "All rounds count here, whether the machine was busy or not: no figures to publish."
+QUICK = "Measured with `--quick`: two contenders that run the same program differ by up to 22 %."
 
 Case = TypeVar("Case")
 Outcome = TypeVar("Outcome")
@@ -37,7 +38,7 @@ class Session:
 
     Args:
         options: Of the command line (`parse_options`). A session reads ``rounds``, ``seconds``, ``any_round``,
-            ``json``, ``readme`` and ``part``.
+            ``is_quick``, ``json``, ``readme`` and ``part``.
     """
 
     def __init__(self, options: Namespace) -> None:
@@ -164,8 +165,8 @@ class Session:
 
     def warnings(self) -> list[str]:
         """Returns a sentence for each reason not to trust the figures. Tables and pictures show them."""
-        any_round = [ANY_ROUND] if self.options.any_round else []
-        return [*any_round, *self.busy]
+        found = {ANY_ROUND: self.options.any_round, QUICK: self.options.is_quick}
+        return [*(sentence for sentence, is_so in found.items() if is_so), *self.busy]
 
 
 def _announce(what: str) -> None:

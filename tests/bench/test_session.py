@@ -13,7 +13,7 @@ from bench_fakes import COUNTING, FakeClock, FakeContender, fakes
 from harness import quiet
 from harness.options import parse_options
 from harness.results import Section
-from harness.session import ANY_ROUND, BusyError, Session
+from harness.session import ANY_ROUND, QUICK, BusyError, Session
 
 from remuda._bench import race
 from remuda._bench.contenders import Plan
@@ -45,7 +45,15 @@ def stored(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Section]]:
 def session(rounds: int = 2, **options: Any) -> Session:
     return Session(
         Namespace(
-            **{"seconds": 8.0, "any_round": False, "json": None, "readme": False, "part": None, **options},
+            **{
+                "seconds": 8.0,
+                "any_round": False,
+                "is_quick": False,
+                "json": None,
+                "readme": False,
+                "part": None,
+                **options,
+            },
             rounds=rounds,
         )
     )
@@ -171,3 +179,4 @@ def test_a_part_is_stored_beside_the_others(stored: list[tuple[str, Section]]) -
 def test_figures_of_a_busy_machine_come_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     session(any_round=True).publish("it", ["line"])
     assert capsys.readouterr().out == f"**{ANY_ROUND}**\n\nline\n"
+    assert session(is_quick=True).warnings() == [QUICK]
