@@ -135,12 +135,12 @@ def main() -> None:
     cases = (case for case in CASES if case.workload in options.only)
     found = list(session.measured(cases, lambda case: measure(case, session)))
     columns = ["workload", "envs", "spares", "goal", "reached", "", "steps/s", f"{ALF}, steps/s"]
-    lines = [*table(columns, (row for case, rates in found for row in rows(case, rates))), ""]
+    lines = [table(columns, (row for case, rates in found for row in rows(case, rates)))]
     lines.append(
         f"{conditions(options.rounds, options.seconds)} {SHARED} has as many workers as cores, the others one for each "
         f"env. {ALF} is its FastParallelEnvironment."
     )
-    session.publish("alf", lines, ({"case": vars(case), "rates": rates} for case, rates in found))
+    session.publish("alf_parallel", lines, ({"case": vars(case), "rates": rates} for case, rates in found))
 
 
 def measure(case: Case, session: Session) -> Rates:

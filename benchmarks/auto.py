@@ -20,7 +20,7 @@ from harness.options import names, parse_options
 from harness.policies import make_policy, with_policy
 from harness.session import Session
 from harness.sleepers import SleepingEnv, Sleeps
-from harness.tables import conditions, failures, figure, table
+from harness.tables import Block, conditions, failures, figure, table
 from peers import available
 
 from remuda._bench import report
@@ -122,10 +122,10 @@ def measure(case: Case, family: str, think: str, session: Session) -> Result:
     return session.race([with_policy(kind, policy) for kind in kinds], plan)
 
 
-def markdown(races: list[Race]) -> Iterator[str]:
-    yield from table(["envs", "framework", "thought", "loop, us a batch", *COLUMNS, "auto is"], map(row, races))
+def markdown(races: list[Race]) -> Iterator[Block]:
+    yield table(["envs", "framework", "thought", "loop, us a batch", *COLUMNS, "auto is"], map(row, races))
     for race in races[:1]:
-        yield f"\n{conditions(race.result.rounds, race.result.seconds)}"
+        yield conditions(race.result.rounds, race.result.seconds)
     yield from failures(race.result for race in races)
 
 

@@ -22,7 +22,7 @@ from harness.envs import missing
 from harness.options import names, parse_options
 from harness.policies import POLICIES, PolicyAlone, lockstep_bound, make_policy, with_policy
 from harness.session import Session
-from harness.tables import conditions, failures, parent_us, rate, ratio, table
+from harness.tables import Block, conditions, failures, parent_us, rate, ratio, table
 from peers import PEERS, available
 
 from remuda._bench import report
@@ -35,7 +35,7 @@ NUM_ENVS = ("8", "64")
 QUICK = ("core-300", "sleep-300", "net")
 AGAINST = (
     *("remuda-auto", "remuda-split", "remuda-gymnasium", "remuda-gymnasium-auto", "remuda-gymnasium-split"),
-    *("remuda-sb3", "gymnasium-sync", "gymnasium", "pufferlib"),
+    *("remuda-sb3", "gymnasium-sync", "gymnasium", "pufferlib", "pufferlib-1"),
 )
 
 
@@ -105,14 +105,14 @@ def of_bound(result: Result, entry: Entry | None) -> float | None:
     return median(ratios) if ratios else None
 
 
-def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[str]:
+def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[Block]:
     """Yields the table. A row has a case's policy time, its lockstep bound, and each contender's ratio to the bound."""
     contenders = list(dict.fromkeys(entry.name for _, result in found for entry in collectors(result)))
     columns = ["workload", "envs", "policy", "its time, us", "bound, steps/s", *contenders]
-    yield from table(columns, (row(case, result, contenders) for case, result in found))
+    yield table(columns, (row(case, result, contenders) for case, result in found))
     for _, result in list(found)[:1]:
         yield (
-            f"\n{conditions(result.rounds, result.seconds)} Ratios to the lockstep bound of the same rounds. remuda, "
+            f"{conditions(result.rounds, result.seconds)} Ratios to the lockstep bound of the same rounds. remuda, "
             "remuda-gymnasium and remuda-sb3 have as many workers as there are cores, those that are split one less."
         )
     yield from failures(result for _, result in found)

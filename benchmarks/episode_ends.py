@@ -22,7 +22,7 @@ from harness import callgrind
 from harness.envs import Info, NullEnv, Step
 from harness.options import parse_options
 from harness.session import Session
-from harness.tables import table
+from harness.tables import Block, table
 
 import remuda
 import remuda.gymnasium
@@ -136,8 +136,8 @@ def step_for(step: Callable[[], object], batches: int) -> None:
 # -- the table ---------------------------------------------------------------------------------------------------
 
 
-def markdown(costs: list[Cost]) -> Iterator[str]:
-    yield from table(["contender", "autoreset", "goal", "instructions an end", "at 3 a ns"], map(row, costs))
+def markdown(costs: list[Cost]) -> Iterator[Block]:
+    yield table(["contender", "autoreset", "goal", "instructions an end", "at 3 a ns"], map(row, costs))
 
 
 def row(cost: Cost) -> list[str]:
@@ -156,7 +156,7 @@ def main() -> None:
         return run_counted(*options.run)
     callgrind.require()
     costs = [measure(name, mode, options.counted) for mode in MODES for name in line_up(mode)]
-    return Session(options).publish("episode-ends", markdown(costs), map(vars, costs))
+    return Session(options).publish("episode_ends", markdown(costs), map(vars, costs))
 
 
 if __name__ == "__main__":

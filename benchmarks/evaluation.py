@@ -19,7 +19,7 @@ from harness.envs import NullEnv
 from harness.options import parse_options
 from harness.session import Session
 from harness.sleepers import sleep
-from harness.tables import table, verdict
+from harness.tables import Block, table, verdict
 
 import remuda
 from remuda._system.machine import describe
@@ -94,7 +94,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--step-ms", type=float, default=20.0, help="the milliseconds of a step (default: 20)")
 
 
-def markdown(found: dict[str, list[float]], seconds: float) -> Iterator[str]:
+def markdown(found: dict[str, list[float]], seconds: float) -> Iterator[Block]:
     """Yields the table of the times, with the ratio of the rounds and of the sleeps alone."""
     ours, theirs = arithmetic(seconds)
     ratio = median(there / here for here, there in zip(*found.values(), strict=True))
@@ -102,9 +102,9 @@ def markdown(found: dict[str, list[float]], seconds: float) -> Iterator[str]:
         f"{median(times):.1f} s ({sleeps:.1f} s)" for times, sleeps in zip(found.values(), (ours, theirs), strict=True)
     ]
     columns = [*found, "ratio", "goal", ""]
-    yield from table(columns, [[*cells, f"{ratio:.2f} ({theirs / ours:.2f})", f">= {GOAL}", verdict(GOAL, ratio)]])
+    yield table(columns, [[*cells, f"{ratio:.2f} ({theirs / ours:.2f})", f">= {GOAL}", verdict(GOAL, ratio)]])
     yield (
-        f"\n{UNITS} episodes of 50 to 500 steps of {1e3 * seconds:g} ms in {NUM_ENVS} envs, one a worker, on "
+        f"{UNITS} episodes of 50 to 500 steps of {1e3 * seconds:g} ms in {NUM_ENVS} envs, one a worker, on "
         f"{describe()}. The times include the start of the workers. In brackets: the sleeps alone."
     )
 

@@ -23,7 +23,7 @@ from harness.envs import FixedEnv, iterations_for
 from harness.memory import mean_pss_mb, pss_bytes
 from harness.options import parse_options
 from harness.session import Session
-from harness.tables import table
+from harness.tables import Block, table
 
 import remuda
 from remuda._system import machine
@@ -78,7 +78,7 @@ def main() -> None:
     chosen = (all_cases[name] for name in options.only)
     found = dict(session.measured(chosen, lambda case: race(case, options.seconds, session)))
     starts = session.rounds("start-up", {name: partial(start, name) for name in ("processes", "threads")})
-    session.publish("free-threaded", markdown(found, starts))
+    session.publish("free_threaded", markdown(found, starts))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -137,13 +137,14 @@ def worker_pid(env: object) -> int:
     return os.getpid()
 
 
-def markdown(found: dict[Case, dict[str, list[float]]], starts: dict[str, list[tuple[float, float]]]) -> Iterator[str]:
-    yield from table(["", "plain loop", *POOLS], (row(case, rates) for case, rates in found.items()))
-    yield ""
+def markdown(
+    found: dict[Case, dict[str, list[float]]], starts: dict[str, list[tuple[float, float]]]
+) -> Iterator[Block]:
+    yield table(["", "plain loop", *POOLS], (row(case, rates) for case, rates in found.items()))
     columns = [f"{STARTED} workers with a CartPole each", "start-up", "memory of a worker"]
-    yield from table(columns, (start_row(*item) for item in starts.items()))
+    yield table(columns, (start_row(*item) for item in starts.items()))
     gil = "with the GIL" if has_gil() else "without the GIL"
-    yield f"\n{machine.describe()}, {gil}; {usable_cores()} cores and as many workers. Medians of the rounds."
+    yield f"{machine.describe()}, {gil}; {usable_cores()} cores and as many workers. Medians of the rounds."
 
 
 def row(case: Case, rates: dict[str, list[float]]) -> list[str]:

@@ -99,7 +99,7 @@ def main() -> None:
     if options.ray:
         cases.append(("an actor is killed, two shards on Ray", None, remuda.Ray(shards=2, backend="serial")))
     rows = [[name, *(f"{time:.3f} s" for time in measure(accident, backend))] for name, accident, backend in cases]
-    lines = [*table(["fault", "the step with the fault", "the next step"], rows), ""]
+    lines = [table(["fault", "the step with the fault", "the next step"], rows)]
     lines.append(f"{NUM_ENVS} envs, one a worker, on {describe()}.")
     Session(options).publish("healing", lines)
 

@@ -164,7 +164,7 @@ def main() -> None:
         rows.append(row(case, *measure(case)))
         print(*rows[-1], file=sys.stderr, sep=": ")
     columns = ["instructions", "of the caller, a batch of 8", "of a worker, a step of an env"]
-    return session.publish("instructions", table(columns, rows))
+    return session.publish("instructions", [table(columns, rows)])
 
 
 if __name__ == "__main__":

@@ -133,12 +133,12 @@ def main() -> None:
     workloads = [WORKLOADS[name] for name in options.only]
     found = list(session.measured(workloads, lambda workload: measure(workload, session)))
     columns = ["a step", "goal", "remuda : original", "", "steps/s, remuda", "original", "manager's CPU, remuda"]
-    lines = [*table([*columns, "original"], (row(*one) for one in found)), ""]
+    lines = [table([*columns, "original"], (row(*one) for one in found))]
     lines.append(
         f"{conditions(options.rounds, options.seconds)} {options.num_envs} envs, each in a worker of its own; the "
         "manager's CPU is in cores."
     )
-    session.publish("mlagents", lines, ({"workload": asdict(one), "turns": turns} for one, turns in found))
+    session.publish("mlagents_face", lines, ({"workload": asdict(one), "turns": turns} for one, turns in found))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

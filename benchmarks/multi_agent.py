@@ -83,7 +83,7 @@ def main() -> None:
     found = list(session.measured(options.only, lambda size: measure(int(size), session)))
     shares = ["goal", "remuda : AgileRL", ""]
     columns = ["envs", *shares, *(f"us of CPU, {name}" for name in CONTENDERS), *(f"steps/s, {n}" for n in CONTENDERS)]
-    lines = [*table(columns, (row(size, turns) for size, turns in found)), ""]
+    lines = [table(columns, (row(size, turns) for size, turns in found))]
     lines.append(f"{conditions(options.rounds, options.seconds)} Remuda and SuperSuit have two workers.")
     session.publish("multi_agent", lines, ({"envs": size, "turns": turns} for size, turns in found))
 

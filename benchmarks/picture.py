@@ -1,19 +1,22 @@
 """Draws the README's picture, a bar chart of the share of the ideal that remuda and its peers reach.
 
-`throughput.py --against remuda-1-per-env,gymnasium,sb3 --readme` has put the figures into README.md here.
+The figures are those of ``throughput`` in results.json. The pages that are generated from results.json are written too.
 """
 
 from __future__ import annotations
 
 import re
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from harness.readme import README
+from harness import pages, results
+from harness.results import Section
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-PICTURE = README.parents[1] / "docs" / "_static" / "speed.svg"
+PICTURE = results.FOLDER.parent / "docs" / "_static" / "speed.svg"
 SHOWN = {"remuda": "#1b7f5c", "gymnasium": "#7d8a94", "sb3": "#b9c2c9"}
 """The contenders in the picture, with the colours of their bars."""
 NAMES = {"remuda": "remuda", "gymnasium": "Gymnasium's AsyncVectorEnv", "sb3": "Stable-Baselines3's SubprocVecEnv"}
@@ -25,24 +28,24 @@ Shares: TypeAlias = "dict[str, dict[str, float]]"
 
 
 def main() -> None:
-    shares, machine = from_table(README)
-    draw(shares, machine, PICTURE)
-    print(f"{PICTURE}: {len(shares)} workloads of {README}")
+    sections = results.load()
+    pages.write(sections)
+    shares, machine = shares_in(sections["throughput"])
+    draw(shares, machine, PICTURE, sections["throughput"].warnings)
+    print(f"{PICTURE}: {len(shares)} workloads")
 
 
-def from_table(path: Path) -> tuple[Shares, str]:
+def shares_in(section: Section) -> tuple[Shares, str]:
     """Returns the shares in the table of `throughput`, and the text about the machine below the table."""
-    section = re.search(r"<!-- throughput -->\n(.*?)\n\n(.*?)\. [A-Z]", path.read_text(), re.DOTALL)
-    if section is None:
-        raise ValueError(f"expected <!-- throughput --> in {path}, got none")
-    header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section[1].splitlines()]
-    places = {name: header.index(f"{name}, of ideal") for name in SHOWN}
-    shares = {f"{row[0]}, {row[1]} envs": {name: float(row[at]) for name, at in places.items()} for row in rows}
-    return shares, section[2]
+    found = section.tables[0]
+    places = {name: found.columns.index(f"{name}, of ideal") for name in SHOWN}
+    shares = {f"{row[0]}, {row[1]} envs": {name: float(row[at]) for name, at in places.items()} for row in found.rows}
+    conditions = next(block for block in section.blocks if isinstance(block, str))
+    return shares, conditions.partition(". ")[0]
 
 
-def draw(shares: Shares, machine: str, path: Path) -> None:
-    """Draws a group of bars for each workload, in the order of the table."""
+def draw(shares: Shares, machine: str, path: Path, warnings: Sequence[str] = ()) -> None:
+    """Draws a group of bars for each workload, in the order of the table. The warnings stand below the picture."""
     figure = Figure(figsize=(8.4, 0.8 + 0.56 * len(shares)), layout="constrained")
     figure.patch.set_alpha(0)
     axes = figure.add_subplot()
@@ -61,7 +64,7 @@ def draw(shares: Shares, machine: str, path: Path) -> None:
     if cores > 1:
         axes.axvline(1 / cores, color=_TEXT, linestyle="--", linewidth=1, label="a plain loop")
     label = f"env steps per second, as a share of the ideal ({cores} cores x a plain loop)\n{machine}"
-    axes.set_xlabel(label, fontsize=8, color=_TEXT)
+    axes.set_xlabel("\n".join([label, *(textwrap.fill(one, 100) for one in warnings)]), fontsize=8, color=_TEXT)
     axes.tick_params(colors=_TEXT, labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(_TEXT)

@@ -152,7 +152,7 @@ def main() -> None:
     session = Session(options)
     found = measure(session)
     columns = ["a step of", "Python calls", "of them in remuda"]
-    session.publish("python-calls", table(columns, (row(*one) for one in found.items())))
+    session.publish("python_calls", [table(columns, (row(*one) for one in found.items()))])
     if options.calls:
         for name, calls in found.items():
             print(f"\n{name}", *calls, sep="\n    ")

@@ -266,7 +266,7 @@ def main() -> None:
         figures |= {pairing.name: one for pairing, one in found}
     ordered = [figures[pairing.name] for pairing in pairings() if pairing.name in figures]
     columns = ["over Ray, two shards", "env steps/s", "against", "env steps/s", "ratio", "goal", "bare actors", "load"]
-    session.publish("ray", table(columns, map(row, ordered)), map(asdict, ordered))
+    session.publish("ray_shards", [table(columns, map(row, ordered))], map(asdict, ordered))
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def main() -> None:
     options = parse_options(__doc__, json=False, more=add_options)
     logging.getLogger("remuda").setLevel(logging.ERROR)  # suppresses the warning about each kill
     columns = ["start method", "until told: median", "p99", "until it steps again: median", "p99"]
-    lines = [*table(columns, (row(method, options) for method in START_METHODS)), ""]
+    lines = [table(columns, (row(method, options) for method in START_METHODS))]
     lines.append(f"{options.kills} kills among {options.num_envs} x CartPole-v1, one env a worker, on {describe()}.")
     Session(options).publish("recovery", lines)
 

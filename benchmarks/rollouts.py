@@ -20,7 +20,7 @@ import numpy as np
 from harness.envs import NullEnv, Step
 from harness.options import parse_options
 from harness.session import Session
-from harness.tables import figure, table
+from harness.tables import Block, figure, table
 
 import remuda
 from remuda._system import machine
@@ -188,7 +188,7 @@ def measure(way: Callable[[Task], Any], task: Task) -> float:
         return time.perf_counter() - begin
 
 
-def markdown(seconds: dict[str, list[float]], options: argparse.Namespace) -> Iterator[str]:
+def markdown(seconds: dict[str, list[float]], options: argparse.Namespace) -> Iterator[Block]:
     medians = {name: median(each) for name, each in seconds.items()}
     frames = options.steps * options.num_envs
     columns = ["a rollout is filled by", "ms", "ms more than steps alone", "steps/s"]
@@ -196,9 +196,9 @@ def markdown(seconds: dict[str, list[float]], options: argparse.Namespace) -> It
         [name, figure(1e3 * each), figure(1e3 * (each - medians[ALONE])), f"{frames / each:,.0f}"]
         for name, each in medians.items()
     )
-    yield from table(columns, rows)
+    yield table(columns, rows)
     yield (
-        f"\n{machine.describe()}; {options.num_workers} workers. {options.steps} steps of {options.num_envs} envs with "
+        f"{machine.describe()}; {options.num_workers} workers. {options.steps} steps of {options.num_envs} envs with "
         f"images of 84 x 84 x 4 bytes, and a minibatch of {MINIBATCH}. Medians of {options.rounds} interleaved rounds."
     )
 

@@ -20,7 +20,7 @@ from harness.envs import WORKLOADS as ALL_WORKLOADS
 from harness.envs import NullEnv, missing
 from harness.options import parse_options
 from harness.session import Session
-from harness.tables import conditions, failures, parent_us, rate, table
+from harness.tables import Block, conditions, failures, parent_us, rate, table
 from peers.plain import IdealLoops
 from scaling_model import Parent, Sample
 
@@ -133,19 +133,17 @@ def sample(workload: Workload, num_envs: int, num_workers: int, session: Session
 # -- the tables ---------------------------------------------------------------------------------------------
 
 
-def markdown(found: Collection[Results], samples: Sequence[Sample], parent: Parent) -> Iterator[str]:
+def markdown(found: Collection[Results], samples: Sequence[Sample], parent: Parent) -> Iterator[Block]:
     columns = ["measured", "workers", "steps/s", "of as many loops", "of ideal-loops", "two parents"]
-    yield from table(columns, (measured(*one) for results in found for one in results.items()))
-    yield ""
+    yield table(columns, (measured(*one) for results in found for one in results.items()))
     columns = ["envs that return at once", "workers", "parent's CPU, us a batch", "by the model"]
-    yield from table(columns, (fitted(one, parent) for one in samples))
-    yield f"\nThe parent: {parent.batch:.2f} us a batch + {parent.env:.3f} us an env + {parent.worker:.2f} us a worker."
-    yield ""
+    yield table(columns, (fitted(one, parent) for one in samples))
+    yield f"The parent: {parent.batch:.2f} us a batch + {parent.env:.3f} us an env + {parent.worker:.2f} us a worker."
     columns = ["by the model, of as many loops", "parents", "us a step"]
     columns += [*(f"{count} workers" for count in model.WORKERS), "fastest with"]
-    yield from table(columns, (row for results in found for row in predictions(results, parent)))
+    yield table(columns, (row for results in found for row in predictions(results, parent)))
     for results in list(found)[:1]:
-        yield f"\n{conditions(results[1].rounds, results[1].seconds)} {NUM_ENVS} envs."
+        yield f"{conditions(results[1].rounds, results[1].seconds)} {NUM_ENVS} envs."
     yield from failures(result for results in found for result in results.values())
 
 

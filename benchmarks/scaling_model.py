@@ -18,11 +18,11 @@ and each parent keeps a core busy, which no worker can use. Times are in us.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from harness.tables import table as markdown
+from harness import tables
 
 from remuda._bench import report
 
@@ -124,18 +124,18 @@ def shares(parent: Parent, step: float, loop: float, parents: int) -> list[str]:
     return [*map(report.ratio, ratios), best]
 
 
-def table(parent: Parent) -> Iterator[str]:
-    """Yields the table of predicted speeds. A step is assumed to take as long in a worker as in a plain loop."""
+def table(parent: Parent) -> tables.Table:
+    """Returns the table of predicted speeds. A step is assumed to take as long in a worker as in a plain loop."""
     columns = ["us a step", "parents", *(f"{count} workers" for count in WORKERS), "fastest with"]
     cases = ((step, parents) for step in STEPS_US for parents in PARENTS)
-    yield from markdown(columns, ([f"{step:g}", str(n), *shares(parent, step, step, n)] for step, n in cases))
+    return tables.table(columns, ([f"{step:g}", str(n), *shares(parent, step, step, n)] for step, n in cases))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     for name in ("batch", "env", "worker"):
         parser.add_argument(name, type=float, help=f"us of the parent for each {name}")
-    print("\n".join(table(Parent(**vars(parser.parse_args())))))
+    print(table(Parent(**vars(parser.parse_args()))))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from statistics import median
 from harness.memory import mean_pss_mb
 from harness.options import parse_options
 from harness.session import Session
-from harness.tables import table
+from harness.tables import Block, table
 from peers import PEERS
 
 from remuda._bench import workloads
@@ -98,10 +98,10 @@ def measure_apart(contender: str, start_method: str, options: argparse.Namespace
     return Sample(**json.loads(child.stdout))
 
 
-def markdown(samples: list[Sample], options: argparse.Namespace) -> Iterator[str]:
+def markdown(samples: list[Sample], options: argparse.Namespace) -> Iterator[Block]:
     columns = ["start method", "contender", "start-up", "PSS a worker", ""]
-    yield from table(columns, (row for start_method in START_METHODS for row in rows(samples, start_method)))
-    yield f"\n{options.num_envs} x {options.env}, {options.rounds} rounds (medians) on {machine.describe()}."
+    yield table(columns, (row for start_method in START_METHODS for row in rows(samples, start_method)))
+    yield f"{options.num_envs} x {options.env}, {options.rounds} rounds (medians) on {machine.describe()}."
 
 
 def rows(samples: list[Sample], start_method: str) -> Iterator[list[str]]:

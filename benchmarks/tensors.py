@@ -21,7 +21,7 @@ import numpy as np
 from harness.envs import NullEnv
 from harness.options import parse_options
 from harness.session import Session
-from harness.tables import conditions, figure, table
+from harness.tables import Block, conditions, figure, table
 from rollouts import ImageEnv
 
 import remuda
@@ -161,11 +161,10 @@ SECTIONS: dict[str, Callable[[Session], Rows]] = {
 }
 
 
-def markdown(session: Session) -> Iterator[str]:
+def markdown(session: Session) -> Iterator[Block]:
     options = session.options
     for _, (first, *rows) in session.measured(sections(session), lambda name: list(SECTIONS[name](session))):
-        yield from table(first, rows)
-        yield ""
+        yield table(first, rows)
     yield (
         f"{conditions(options.rounds, options.seconds)} {options.num_workers} workers, torch {torch.__version__}. "
         "CPU time includes the spinning of this process, and none of the workers."

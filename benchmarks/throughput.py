@@ -13,11 +13,11 @@ import numpy as np
 from harness.envs import INFO_KEYS, WORKLOADS, missing
 from harness.options import parse_options
 from harness.session import Session
-from harness.tables import conditions, failures, figure, ratio, table, verdict
-from peers import PEERS
+from harness.tables import Block, conditions, failures, figure, ratio, table, verdict
+from peers import PEERS, available
 
 from remuda._bench import report
-from remuda._bench.contenders import Contender, Plan, line_up
+from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda
 from remuda._bench.results import Result, paired_ratio
 from remuda._system.cores import usable_cores
 
@@ -76,7 +76,7 @@ CASES = (
 
 
 def main() -> None:
-    against = ["remuda-1-per-env", "gymnasium"]
+    against = ["remuda-1-per-env", "gymnasium", "sb3", "pufferlib", "pufferlib-1"]
     options = parse_options(
         __doc__, workloads=WORKLOADS, peers=PEERS, against=against, seconds=5.0, quick=1.0, rounds=5
     )
@@ -89,8 +89,10 @@ def main() -> None:
 
 def measure(case: Case, session: Session) -> Result:
     plan = Plan(WORKLOADS[case.workload](), case.num_envs, num_workers=min(case.num_envs, usable_cores()))
-    plain, *kinds = line_up(session.options.against, PEERS)
-    return session.race([plain, *map(reading_infos, kinds)] if case.workload == "infos" else [plain, *kinds], plan)
+    kinds, left_out = available(session.options.against, PEERS, plan.workload)
+    session.leave_out(left_out)
+    raced: list[type[Contender]] = [Remuda, *kinds]
+    return session.race([PlainLoop, *(map(reading_infos, raced) if case.workload == "infos" else raced)], plan)
 
 
 def reading_infos(kind: type[Contender]) -> type[Contender]:
@@ -108,14 +110,14 @@ def reading_infos(kind: type[Contender]) -> type[Contender]:
     return type(kind.__name__, (kind,), {"step": step})
 
 
-def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[str]:
+def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[Block]:
     """Yields the table: a row for each goal of a raced contender, with each contender's share of the ideal."""
     for _, first in list(found)[:1]:
         names = [entry.name for entry in first.entries[1:]]
         columns = ["workload", "envs", "goal", "reached", "", *(f"{name}, of ideal" for name in names)]
-        yield from table(columns, (row for case, result in found for row in rows(case, result, names)))
+        yield table(columns, (row for case, result in found for row in rows(case, result, names)))
         more = f"As many workers as cores. The ideal is {first.cores} x the plain loop in the same rounds."
-        yield f"\n{conditions(first.rounds, first.seconds)} {more}"
+        yield f"{conditions(first.rounds, first.seconds)} {more}"
     yield from failures(result for _, result in found)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any
 from harness.envs import WORKLOADS, missing
 from harness.options import names, parse_options
 from harness.session import Session
-from harness.tables import conditions, failures, parent_us, table
+from harness.tables import Block, conditions, failures, parent_us, table
 from peers import PEERS, available
 from peers.plain import IdealLoops
 
@@ -49,8 +50,8 @@ BASE = {"own": "gymnasium-sync", "sb3": "sb3-dummy"}
 AGAINST = {
     "own": (
         *("remuda-gymnasium", "remuda-gymnasium-1-per-env", "remuda-gymnasium-1", "remuda-gymnasium-auto"),
-        *("remuda-gymnasium-split", "remuda-split", "gymnasium-sync", "gymnasium", "tianshou", "pufferlib"),
-        *("torchrl", "ding-sync", "remuda-ding", "envpool", "ale-vector"),
+        *("remuda-gymnasium-split", "remuda-split", "gymnasium-sync", "gymnasium", "tianshou"),
+        *("pufferlib", "pufferlib-1", "torchrl", "ding-sync", "remuda-ding", "envpool", "ale-vector"),
     ),
     "sb3": (
         *("remuda-sb3", "remuda-sb3-1-per-env", "remuda-sb3-auto", "sb3-dummy", "sb3", "gymnasium-sync"),
@@ -89,7 +90,7 @@ def main() -> None:
     session.leave_out(map(missing, options.only))
     found = [training for _, training in session.measured(choose(options), lambda case: run(case, session))]
     if options.plots is not None:
-        draw(found, options.plots)
+        draw(found, options.plots, session.warnings())
     session.publish("train", markdown(found), map(to_json, found))
 
 
@@ -147,21 +148,21 @@ def measure(case: Case, workload: Workload, kinds: Sequence[type[Contender]], se
 # -- the tables ---------------------------------------------------------------------------------------------
 
 
-def markdown(found: Sequence[Training]) -> Iterator[str]:
+def markdown(found: Sequence[Training]) -> Iterator[Block]:
     """Yields a table for each case, with a row for each contender."""
     for training in found:
         case, result = training.case, training.result
         yield (
-            f"\n**{result.env}, {case.num_envs} envs, {TITLES[case.trainer]}, "
-            f"{case.settings.num_steps} steps an iteration**\n"
+            f"**{result.env}, {case.num_envs} envs, {TITLES[case.trainer]}, "
+            f"{case.settings.num_steps} steps an iteration**"
         )
         base = BASE[case.trainer]
         columns = ["", "steps/s", "min-max", f"x {base}", f"of {result.cores} x a loop", f"of {IdealLoops.name}"]
         columns += ["update", "parent's CPU, us a batch"]
-        yield from table(columns, (row(training, entry) for entry in learners(result)))
+        yield table(columns, (row(training, entry) for entry in learners(result)))
     for training in found[:1]:
         yield (
-            f"\n{conditions(training.result.rounds, training.result.seconds)} One iteration at least. update: its "
+            f"{conditions(training.result.rounds, training.result.seconds)} One iteration at least. update: its "
             "share of the time, whatever the envs do. The parent's CPU has policy and update in it, which are the same "
             "for all."
         )
@@ -195,12 +196,13 @@ def parent_us_a_step(case: Case, entry: Entry) -> float | None:
     return None if each is None else each / case.settings.num_steps
 
 
-def draw(found: Iterable[Training], folder: Path) -> None:
+def draw(found: Iterable[Training], folder: Path, warnings: Sequence[str]) -> None:
+    """Draws a picture of each training, with the warnings below its title."""
     folder.mkdir(parents=True, exist_ok=True)
     for training in found:
         case, result = training.case, training.result
         path = folder / f"train-{case.workload}-{case.num_envs}-{case.trainer}.png"
-        save_picture(result, result.env, path)
+        save_picture(result, "\n".join([result.env, *(textwrap.fill(one, 70) for one in warnings)]), path)
 
 
 def to_json(training: Training) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from harness.options import parse_options
 from harness.session import Session
 from harness.sleepers import SLEEPS, SleepLoop, Sleeps, without_resets
-from harness.tables import conditions, failures, figure, table, verdict
+from harness.tables import Block, conditions, failures, figure, table, verdict
 from peers import UNEVEN_PEERS, available
 from peers.remuda_pools import RemudaPartial, UnevenPlan
 
@@ -97,14 +97,14 @@ def measure(case: Case, kinds: Sequence[type[Contender]], session: Session) -> R
     return session.race(kinds, case.plan(), lead_in=lead_in)
 
 
-def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[str]:
+def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[Block]:
     """Yields the table: each contender's share of the ideal, and of the ideal for sleeps as long as measured."""
     for _, first in list(found)[:1]:
         names = [entry.name for entry in first.entries[1:]]
         columns = ["workload", "recv", "spares", "goal", "at best", "reached", "", *names]
-        yield from table(columns, (row(case, result, names) for case, result in found))
+        yield table(columns, (row(case, result, names) for case, result in found))
         yield (
-            f"\n{conditions(first.rounds, first.seconds)} {NUM_ENVS} envs, a worker each. In brackets: of the "
+            f"{conditions(first.rounds, first.seconds)} {NUM_ENVS} envs, a worker each. In brackets: of the "
             "ideal if sleeps take as long as the plain loop's did in the same rounds."
         )
     yield from failures(result for _, result in found)

@@ -24,7 +24,7 @@ from harness.envs import WORKLOADS, iterations_for, work
 from harness.options import names_of, numbers, parse_options
 from harness.quiet import busy_processes
 from harness.session import Session
-from harness.tables import conditions, figure, table, verdict
+from harness.tables import Block, conditions, figure, table, verdict
 
 import remuda
 from remuda._engine.startup import start
@@ -168,14 +168,14 @@ def _run(step: Callable[[], object], think: Callable[[], object], seconds: float
             return count, spent
 
 
-def markdown(costs: Sequence[Cost], options: argparse.Namespace) -> Iterator[str]:
+def markdown(costs: Sequence[Cost], options: argparse.Namespace) -> Iterator[Block]:
     """Yields the table: for each case the cost of a step with each rule, and its ratio to that without thoughts."""
     by_case = {cost.case: cost for cost in costs}
     known = [cost for cost in costs if cost.case.without_thought in by_case]
     columns = ["envs", "busy processes", "thought", "us", "goal", "", *RULES]
-    yield from table(columns, (row(cost, by_case[cost.case.without_thought]) for cost in known))
+    yield table(columns, (row(cost, by_case[cost.case.without_thought]) for cost in known))
     yield (
-        f"\n{conditions(options.rounds, options.seconds)} {options.workers} workers. Microseconds a step of "
+        f"{conditions(options.rounds, options.seconds)} {options.workers} workers. Microseconds a step of "
         "CartPole-v1, without the thought. Behind remuda, the same pool with other rules for spinning while waiting."
     )
 

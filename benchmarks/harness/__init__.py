@@ -1,5 +1,5 @@
-"""The benchmarks' common part: command line, interleaved rounds, the noise rule, tables, and publishing into README.md.
+"""The benchmarks' common part: command line, interleaved rounds, the noise rule, tables, results.json and its pages.
 
 A benchmark is a small file beside this folder. It declares contenders and workloads, measures them in the rounds of a
-`Session`, and hands the session the lines of its table.
+`Session`, and hands the session its tables and notes.
 """

@@ -33,7 +33,7 @@ def parse_options(
         more: Adds further options.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawTextHelpFormatter)
-    parser.set_defaults(any_round=False, json=None)
+    parser.set_defaults(any_round=False, is_quick=False, json=None)
     if seconds is not None:
         parser.add_argument("--quick", action="store_true", help=f"{quick:g} s a contender instead of {seconds:g}")
     if workloads:
@@ -47,7 +47,8 @@ def parse_options(
         parser.add_argument("--any-round", action="store_true", help="count rounds of a busy machine too; not --readme")
     if json:
         parser.add_argument("--json", type=Path, help="write every round's figures here")
-    parser.add_argument("--readme", action="store_true", help="put the table into README.md beside this file")
+    parser.add_argument("--readme", action="store_true", help="store the tables in results.json and write the pages")
+    parser.add_argument("--part", help="with --readme: the name of these tables, stored beside the script's others")
     more(parser)
     options = parser.parse_args()
     if rounds is not None and options.any_round and options.readme:

@@ -15,10 +15,15 @@ from remuda._bench.contenders import Contender, Plan
 from remuda._bench.results import Result
 
 from . import quiet
-from .readme import write_section
+from .pages import store
+from .results import Section
+from .tables import Block, markdown
 
 TRIES = 3
 """The limit of all rounds, as a multiple of the rounds that have to count."""
+
+ANY_ROUND = "All rounds count here, whether the machine was busy or not: no figures to publish."
+QUICK = "Measured with `--quick`: two contenders that run the same program differ by up to 22 %."
 
 Case = TypeVar("Case")
 Outcome = TypeVar("Outcome")
@@ -32,8 +37,8 @@ class Session:
     """Runs rounds until enough of them count, and publishes the figures together with the number of counted rounds.
 
     Args:
-        options: Of the command line (`parse_options`). A session reads ``rounds``, ``seconds``, ``any_round``, ``json``
-            and ``readme``.
+        options: Of the command line (`parse_options`). A session reads ``rounds``, ``seconds``, ``any_round``,
+            ``is_quick``, ``json``, ``readme`` and ``part``.
     """
 
     def __init__(self, options: Namespace) -> None:
@@ -136,30 +141,32 @@ class Session:
 
     # -- publishing ----------------------------------------------------------------------------------------
 
-    def publish(self, section: str, lines: Iterable[str], figures: Iterable[Any] = ()) -> None:
-        """Prints the lines of a result, and writes them to README.md and the figures to JSON if the options say so.
+    def publish(self, name: str, blocks: Iterable[Block], figures: Iterable[Any] = ()) -> None:
+        """Prints the tables and notes of a result, with the warnings first.
 
-        README.md stays as it is if a measurement is not published.
+        ``--json`` writes the figures of all rounds. ``--readme`` stores the blocks in results.json under the name, and
+        writes the pages again. If a measurement is not published, results.json stays as it is.
         """
-        text = "\n".join([*lines, *self.notes()])
-        print(text)
+        section = Section([*blocks, *self.notes()], self.warnings())
+        print(markdown(section.shown()))
         if self.options.json is not None:
             self.options.json.write_text(json.dumps(list(figures), indent=2) + "\n")
         if self.options.readme and self.busy:
-            print("README.md is left as it is.", file=sys.stderr)
+            print("results.json is left as it is.", file=sys.stderr)
         elif self.options.readme:
-            write_section(section, text)
+            store(name if self.options.part is None else f"{name}: {self.options.part}", section)
 
     def notes(self) -> Iterator[str]:
-        """Yields the paragraphs below a table: contenders left out, counted rounds, and measurements not published."""
+        """Yields the paragraphs below a table: contenders left out, and the counted rounds."""
         for reason in self.left_out:
-            yield f"\nLeft out: {reason}"
-        if self.options.any_round:
-            yield "\nAll rounds count here, whether the machine is busy or not: no figures to publish."
+            yield f"Left out: {reason}"
         if self.run:
-            yield f"\n{self.counted} of {self.run} rounds counted: two plain loops at once reached 0.9 of twice one."
-        for sentence in self.busy:
-            yield f"\n{sentence}"
+            yield f"{self.counted} of {self.run} rounds counted: two plain loops at once reached 0.9 of twice one."
+
+    def warnings(self) -> list[str]:
+        """Returns a sentence for each reason not to trust the figures. Tables and pictures show them."""
+        found = {ANY_ROUND: self.options.any_round, QUICK: self.options.is_quick}
+        return [*(sentence for sentence, is_so in found.items() if is_so), *self.busy]
 
 
 def _announce(what: str) -> None:

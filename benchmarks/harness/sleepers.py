@@ -126,9 +126,9 @@ class SleepLoop(PlainLoop):
 
 
 def without_resets(kind: type[Contender]) -> type[Contender]:
-    """Returns a contender class like the given one, which does not count the resets of sleeping envs.
+    """Returns a contender class like the given one, which does not count resets.
 
-    A step gives a reward of 1, and a reset none.
+    For envs whose steps give a reward of 1. A reset gives none.
     """
 
     def step(self: Contender, actions: Any) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median
+from typing import TypeAlias
 
 from remuda._bench import report
 from remuda._bench.results import Entry, Result
@@ -11,15 +13,30 @@ from remuda._system import machine
 from remuda._system.cores import usable_cores
 
 
-def table(columns: Sequence[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    """Yields the lines of a table in Markdown."""
-    yield row(columns)
-    yield row(["---"] * len(columns))
-    yield from map(row, rows)
+@dataclass(frozen=True)
+class Table:
+    """A table of texts. ``str`` returns it in Markdown."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"| {' | '.join(cells)} |" for cells in (self.columns, ["---"] * len(self.columns), *self.rows)
+        )
 
 
-def row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+Block: TypeAlias = "Table | str"
+"""A table, or a paragraph of text."""
+
+
+def table(columns: Sequence[str], rows: Iterable[Iterable[str]]) -> Table:
+    return Table(list(columns), [list(cells) for cells in rows])
+
+
+def markdown(blocks: Iterable[Block]) -> str:
+    """Returns blocks as a text in Markdown, with an empty line between two blocks."""
+    return "\n\n".join(map(str, blocks))
 
 
 def figure(value: float | None) -> str:
@@ -45,12 +62,10 @@ def verdict(at_least: float, reached: float | None) -> str:
     return "pass" if reached >= at_least else "**falls short**"
 
 
-def conditions(rounds: int, seconds: float) -> str:
+def conditions(rounds: int, seconds: float | None = None) -> str:
     """Returns two sentences for the end of a table: the machine, the rounds, and the seconds for each contender."""
-    return (
-        f"{machine.describe()}; {usable_cores()} cores. "
-        f"Medians of {rounds} interleaved rounds, {seconds:g} s a contender."
-    )
+    each = "" if seconds is None else f", {seconds:g} s a contender"
+    return f"{machine.describe()}; {usable_cores()} cores. Medians of {rounds} interleaved rounds{each}."
 
 
 def parent_us(entry: Entry) -> float | None:
@@ -64,4 +79,4 @@ def failures(results: Iterable[Result]) -> Iterator[str]:
     for result in results:
         for entry in result.entries:
             if entry.error is not None:
-                yield f"\n{entry.name} failed on {result.env}, {result.plan.num_envs} envs: `{entry.error}`"
+                yield f"{entry.name} failed on {result.env}, {result.plan.num_envs} envs: `{entry.error}`"

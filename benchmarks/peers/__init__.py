@@ -11,17 +11,17 @@ from remuda._bench.workloads import Workload
 from . import ding, remuda_pools
 from .native import AleVector, EnvPool
 from .plain import GymnasiumSync, IdealLoops, Sb3Dummy
-from .pufferlib import PufferLib
+from .pufferlib import PufferLib, PufferLibOne
 from .tianshou import Tianshou, TianshouPartial
-from .torchrl import TorchRL
+from .torchrl import TorchRL, TorchRLQueue, TorchRLShm
 
 PEERS = (
     contenders.PEERS
     | remuda_pools.CONTENDERS
     | ding.CONTENDERS
-    | by_name(GymnasiumSync, Sb3Dummy, IdealLoops, Tianshou, PufferLib, TorchRL, EnvPool, AleVector)
+    | by_name(GymnasiumSync, Sb3Dummy, IdealLoops, Tianshou, PufferLib, PufferLibOne, TorchRL, EnvPool, AleVector)
 )
-UNEVEN_PEERS = by_name(Gymnasium, Sb3, TianshouPartial, ding.DiEngine, ding.DiEnginePrompt)
+UNEVEN_PEERS = by_name(Gymnasium, Sb3, TianshouPartial, ding.DiEngine, ding.DiEnginePrompt, TorchRLQueue, TorchRLShm)
 """The peers that `uneven.py` races. Some continue with the envs that have finished, and some wait for all."""
 
 

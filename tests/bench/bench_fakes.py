@@ -18,7 +18,8 @@ from remuda._bench.workloads import Workload
 
 def session(seconds: float, rounds: int = 1, **options: Any) -> Session:
     """Returns a session that counts every round, because the machine is busy with other tests."""
-    return Session(Namespace(seconds=seconds, rounds=rounds, any_round=True, json=None, readme=False, **options))
+    fixed = {"any_round": True, "is_quick": False, "json": None, "readme": False, "part": None}
+    return Session(Namespace(seconds=seconds, rounds=rounds, **fixed, **options))
 
 
 class FakeClock:

@@ -6,4 +6,5 @@ import sys
 from pathlib import Path
 
 _HERE = Path(__file__).parent
-sys.path[:0] = [str(_HERE), str(_HERE.parents[1] / "benchmarks")]
+_BENCHMARKS = _HERE.parents[1] / "benchmarks"
+sys.path[:0] = [str(_HERE), str(_BENCHMARKS), str(_BENCHMARKS / "published")]

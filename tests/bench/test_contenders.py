@@ -11,7 +11,6 @@ from harness import envs
 from harness.parts import dones, parts_of
 from peers import PEERS, UNEVEN_PEERS, available
 from peers.plain import IdealLoops
-from peers.pufferlib import _puffer_workers
 from peers.remuda_pools import RemudaPartial, UnevenPlan
 
 from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda, UnavailableError, line_up
@@ -20,7 +19,8 @@ from remuda._bench.workloads import Workload
 NUM_ENVS = 3
 CARTPOLE = envs.WORKLOADS["cartpole"]()
 PLAN = UnevenPlan(CARTPOLE, NUM_ENVS, num_workers=1, start_method="fork", min_envs=NUM_ENVS)
-WITHOUT_ROWS = (PlainLoop, IdealLoops, RemudaPartial, UNEVEN_PEERS["tianshou"])  # these return no rows for a policy
+PARTIAL = [UNEVEN_PEERS[name] for name in ("tianshou", "torchrl-queue", "torchrl-shm")]
+WITHOUT_ROWS = (PlainLoop, IdealLoops, RemudaPartial, *PARTIAL)  # these return no rows for a policy
 ALL = [PlainLoop, Remuda, RemudaPartial, *dict.fromkeys([*PEERS.values(), *UNEVEN_PEERS.values()])]
 
 
@@ -70,15 +70,6 @@ def test_the_plain_loop_resets_instead_of_stepping() -> None:
     loop.reset(seed=0)
     assert [loop.step(actions) for actions in ([0, 0, 0], [0, 0])] == [3, 2]
     assert made[0].calls == ["reset", "step", "step", "step", "reset", "step"]
-
-
-@pytest.mark.parametrize(
-    ("num_envs", "num_workers", "cores", "expected"), [(8, 2, 2, 1), (8, 4, 4, 2), (9, 4, 8, 3), (7, 2, 1, 1)]
-)
-def test_pufferlib_gets_workers_that_share_evenly_and_leave_its_parent_a_core(
-    num_envs: int, num_workers: int, cores: int, expected: int
-) -> None:
-    assert _puffer_workers(Plan(COUNTING, num_envs, num_workers), cores) == expected
 
 
 def test_the_line_up_has_each_contender_once() -> None:

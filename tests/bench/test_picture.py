@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import matplotlib as mpl
+import picture
 from bench_fakes import entry, result, sample_result
 from matplotlib import style
 
@@ -37,3 +38,8 @@ def test_a_picture_has_its_texts_and_ignores_the_programs_style(tmp_path: Path) 
     text = (tmp_path / "picture.svg").read_text()
     assert all(part in text for part in ("title", "$remuda$", "ideal: 2 x plain loop", "64 envs, 2 workers"))
     assert "the machine was busy: other programs took 20% of the CPU" in text
+
+
+def test_the_pictures_of_the_scripts_have_the_warnings(tmp_path: Path) -> None:
+    picture.draw({"null": {"remuda": 0.5}}, "a machine; 2 cores", tmp_path / "speed.svg", ["The machine was busy."])
+    assert "The machine was busy." in (tmp_path / "speed.svg").read_text()

@@ -24,11 +24,12 @@ import startup
 import tensors
 import throughput
 import torch
-import torchrl_published
+import torchrl_pools
 import train
 import waiting
 from bench_fakes import COUNTING, entry, result, session
 from harness import envs, memory, tables
+from harness.session import ANY_ROUND
 from peers import PEERS, available
 from throughput import Case, Goal
 
@@ -55,7 +56,7 @@ def test_throughput_steps_its_workloads(name: str) -> None:
     case, names = Case(name, 4, (Goal(0.7),)), ["gymnasium-sync"]
     found = throughput.measure(case, session(0.02, against=names))
     check(found, ["plain loop", "remuda", *names])
-    assert f"| {found.env} | 4 | remuda >= 0.7 x the ideal |" in "\n".join(throughput.markdown([(case, found)]))
+    assert f"| {found.env} | 4 | remuda >= 0.7 x the ideal |" in tables.markdown(throughput.markdown([(case, found)]))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_collect_compares_with_the_lockstep_bound() -> None:
     case, names = collect.Case("cartpole", 4, "net"), ["gymnasium-sync", "remuda-gymnasium-split"]
     found = collect.measure(case, session(0.02, torch_threads=1, against=names))
     check(found, ["plain loop", "remuda", "policy alone", *names])
-    assert "| CartPole-v1 | 4 | net |" in "\n".join(collect.markdown([(case, found)]))
+    assert "| CartPole-v1 | 4 | net |" in tables.markdown(collect.markdown([(case, found)]))
     assert all(ratio > 0 for ratio in collect.to_json(case, found)["of_lockstep_bound"].values())
 
 
@@ -96,8 +97,16 @@ def test_train_measures_the_time_of_learning(trainer: str, names: list[str]) -> 
     check(found.result, ["plain loop", "remuda", *names, "ideal-loops"])
     assert all(turn.env_steps == turn.batches * 4 * 2 for turn in found.result.remuda.turns)
     assert all(0 < share < 1 for share in found.learning_shares.values())
-    assert "failed" not in "\n".join(train.markdown([found]))
+    assert "failed" not in tables.markdown(train.markdown([found]))
     assert set(train.to_json(found)["training"]) == {"remuda", *names}
+
+
+def test_the_pictures_of_trainings_have_the_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    titles: list[str] = []
+    monkeypatch.setattr(train, "save_picture", lambda result, title, path: titles.append(title))
+    training = train.Training(train.Case("cartpole", 64, "own", train.ppo.Settings()), FOUND, {})
+    train.draw([training], tmp_path, TINY.warnings())
+    assert " ".join(titles[0].split()) == f"counting {ANY_ROUND}"
 
 
 def test_scaling_measures_numbers_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,14 +115,14 @@ def test_scaling_measures_numbers_of_workers(monkeypatch: pytest.MonkeyPatch) ->
     assert sorted(found) == [1, 2]
     check(found[2], ["plain loop", "remuda", "ideal-loops", "several parents"])
     taken = [scaling.sample(COUNTING, *size, TINY) for size in ((2, 1), (4, 2))]
-    text = "\n".join(scaling.markdown([found], taken, scaling_model.Parent(4.0, 0.05, 0.6)))
+    text = tables.markdown(scaling.markdown([found], taken, scaling_model.Parent(4.0, 0.05, 0.6)))
     assert "The parent: 4.00 us a batch + 0.050 us an env + 0.60 us a worker." in text
 
 
 def test_torchrls_workload_is_measured() -> None:
-    found = torchrl_published.measure("free", [PEERS["remuda-gymnasium"]], TINY)
+    found = torchrl_pools.measure("free", [PEERS["remuda-gymnasium"]], TINY)
     check(found, ["plain loop", "remuda", "remuda-gymnasium"])
-    assert f"| {found.env} | 8 |" in "\n".join(torchrl_published.markdown({"free": found}))
+    assert f"| {found.env} | 8 |" in tables.markdown(torchrl_pools.markdown({"free": found}))
 
 
 def test_startup_measures_time_and_memory() -> None:
@@ -165,7 +174,7 @@ def test_rollouts_fills_and_takes_a_minibatch() -> None:
 
 @pytest.mark.parametrize(("section", "row"), [("driver", "| 8 envs, `step` |"), ("share", "shared")])
 def test_tensors_prints_its_sections(section: str, row: str) -> None:
-    lines = list(tensors.markdown(session(0.0, only=[section], num_workers=2)))
+    lines = tables.markdown(tensors.markdown(session(0.0, only=[section], num_workers=2))).splitlines()
     assert any(row in line for line in lines)
 
 
@@ -177,8 +186,11 @@ def test_waiting_subtracts_the_time_of_the_thought() -> None:
     assert list(found.step_us) == list(waiting.RULES)
     costs = [waiting.Cost(case.without_thought, [0.0], {rule: [20.0] for rule in waiting.RULES})]
     costs.append(replace(costs[0], case=case, step_us={rule: [25.0] for rule in waiting.RULES}))
-    *_, line, _ = waiting.markdown(costs, argparse.Namespace(workers=2, rounds=1, seconds=1.0))
-    assert line == "| 8 | 0 | elsewhere | 2000 | <= 1.3 x | pass | 25 (1.25) | 25 (1.25) | 25 (1.25) |"
+    found, _ = waiting.markdown(costs, argparse.Namespace(workers=2, rounds=1, seconds=1.0))
+    assert (
+        str(found).splitlines()[-1]
+        == "| 8 | 0 | elsewhere | 2000 | <= 1.3 x | pass | 25 (1.25) | 25 (1.25) | 25 (1.25) |"
+    )
 
 
 def test_waiting_restores_the_rule_for_spinning() -> None:

@@ -12,8 +12,8 @@ import pytest
 from bench_fakes import COUNTING, FakeClock, FakeContender, fakes
 from harness import quiet
 from harness.options import parse_options
-from harness.readme import write_section
-from harness.session import BusyError, Session
+from harness.results import Section
+from harness.session import ANY_ROUND, QUICK, BusyError, Session
 
 from remuda._bench import race
 from remuda._bench.contenders import Plan
@@ -35,16 +35,27 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 @pytest.fixture
-def sections(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """Replaces the writing of README.md. Returns the list of what is written."""
-    written: list[tuple[str, str]] = []
-    monkeypatch.setattr("harness.session.write_section", lambda *section: written.append(section))
-    return written
+def stored(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Section]]:
+    """Replaces the writing of results.json and its pages. Returns the list of what is stored."""
+    sections: list[tuple[str, Section]] = []
+    monkeypatch.setattr("harness.session.store", lambda *section: sections.append(section))
+    return sections
 
 
 def session(rounds: int = 2, **options: Any) -> Session:
     return Session(
-        Namespace(**{"seconds": 8.0, "any_round": False, "json": None, "readme": False, **options}, rounds=rounds)
+        Namespace(
+            **{
+                "seconds": 8.0,
+                "any_round": False,
+                "is_quick": False,
+                "json": None,
+                "readme": False,
+                "part": None,
+                **options,
+            },
+            rounds=rounds,
+        )
     )
 
 
@@ -69,7 +80,7 @@ def test_only_rounds_of_a_quiet_machine_count(machine: list[bool]) -> None:
     machine += [True, False, False, True]
     counting = session(rounds=2)
     assert counting.rounds("it", numbered()) == {"a": [1, 4], "b": [1, 4]}
-    assert list(counting.notes()) == ["\n2 of 4 rounds counted: two plain loops at once reached 0.9 of twice one."]
+    assert list(counting.notes()) == ["2 of 4 rounds counted: two plain loops at once reached 0.9 of twice one."]
     assert session(rounds=2, any_round=True).rounds("it", numbered()) == {"a": [1, 2], "b": [1, 2]}
 
 
@@ -81,7 +92,7 @@ def test_after_three_times_the_rounds_a_busy_machine_raises(machine: list[bool])
 
 
 def test_uncounted_cases_are_named_and_the_others_are_shown(
-    machine: list[bool], capsys: pytest.CaptureFixture[str], sections: list[tuple[str, str]]
+    machine: list[bool], capsys: pytest.CaptureFixture[str], stored: list[tuple[str, Section]]
 ) -> None:
     machine += [True, False, False, False, True]
     some = session(rounds=1, readme=True)
@@ -89,7 +100,7 @@ def test_uncounted_cases_are_named_and_the_others_are_shown(
     assert list(found) == ["a", "c"]
     some.publish("section", ["line"])
     assert "b: no figure is published" in capsys.readouterr().out
-    assert not sections
+    assert not stored
 
 
 def test_on_one_core_no_round_can_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +160,7 @@ def test_options_are_checked(
 
 
 def test_a_result_is_published_with_its_notes(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, sections: list[tuple[str, str]]
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, stored: list[tuple[str, Section]]
 ) -> None:
     some = session(readme=True, json=tmp_path / "f.json")
     some.leave_out(["a", None, "a"])
@@ -157,14 +168,15 @@ def test_a_result_is_published_with_its_notes(
     found = capsys.readouterr()
     assert (found.out, found.err) == ("line\n\nLeft out: a\n", "left out: a\n")
     assert (tmp_path / "f.json").read_text() == "[\n  1\n]\n"
-    assert sections == [("it", "line\n\nLeft out: a")]
+    assert stored == [("it", Section(["line", "Left out: a"], []))]
 
 
-def test_a_section_of_a_readme_is_replaced(tmp_path: Path) -> None:
-    readme = tmp_path / "README.md"
-    readme.write_text("above\n<!-- t -->\nold\n<!-- /t -->\nbelow\n")
-    for _ in range(2):
-        write_section("t", r"new \1", readme)
-    assert readme.read_text() == "above\n<!-- t -->\nnew \\1\n<!-- /t -->\nbelow\n"
-    with pytest.raises(ValueError, match="expected <!-- other -->"):
-        write_section("other", "new", readme)
+def test_a_part_is_stored_beside_the_others(stored: list[tuple[str, Section]]) -> None:
+    session(readme=True, part="64 envs").publish("it", ["line"])
+    assert stored == [("it: 64 envs", Section(["line"], []))]
+
+
+def test_figures_of_a_busy_machine_come_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    session(any_round=True).publish("it", ["line"])
+    assert capsys.readouterr().out == f"**{ANY_ROUND}**\n\nline\n"
+    assert session(is_quick=True).warnings() == [QUICK]
