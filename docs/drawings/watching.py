@@ -1,4 +1,4 @@
-"""Draws the two pictures of docs/watching.md, `remuda top` and a trace, from a pool with one slow env.
+"""Draws the two pictures of docs/performance.md, `remuda top` and a trace, from a pool with one slow env.
 
 `python docs/drawings/watching.py` writes docs/_static/top.svg and docs/_static/trace.svg. The trace is drawn from the
 file that Perfetto would open, because Perfetto itself is a web page.
