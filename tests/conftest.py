@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from programs import children, script, start_method  # noqa: F401 - fixtures for all tests
+from programs import children, collect, script, start_method  # noqa: F401 - fixtures for all tests
 from reaper import start_reaper
 
 from remuda import _core
@@ -131,7 +131,7 @@ def nothing_left_behind(request: pytest.FixtureRequest, watchdog: None) -> Itera
     yield
     made_a_pool = KEPT["arenas"] > arenas_before
     if made_a_pool:
-        gc.collect()
+        collect()
     assert signal.pthread_sigmask(signal.SIG_SETMASK, blocked) == blocked, "signals were left blocked"
     while (left := _left_since(before)) and all(map(_is_reaped_soon, left)):
         pass

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -15,7 +16,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import pytest
 from reaper import processes_with
 
 from remuda import Pool
+from remuda._system import finalizers
 
 
 class Watched:
@@ -72,6 +74,19 @@ def end_process(pid: int, number: int = signal.SIGKILL) -> None:
     watched = Watched([pid])
     os.kill(pid, number)
     watched.await_end()
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Stops a process, and continues it at the end, if it still exists."""
+    os.kill(pid, signal.SIGSTOP)
+    while _state(Path(f"/proc/{pid}")) != "T":
+        pass
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):  # it was replaced
+            os.kill(pid, signal.SIGCONT)
 
 
 class Script:
@@ -198,6 +213,12 @@ def reap_orphans() -> None:
             pass
 
 
+def collect() -> None:
+    """Collects garbage, and waits until the pools in it have ended."""
+    gc.collect()
+    assert finalizers.await_all(seconds=1e6)  # until the watchdog ends the test
+
+
 # -- resources and sleep -----------------------------------------------------------------------------------
 
 
@@ -217,6 +238,15 @@ def _kinds_of_descriptors() -> Iterator[str]:
     for link in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # the descriptor that lists the directory
             yield re.sub(r"\d+", "", os.readlink(link))
+
+
+def held_by(pid: int | str, of: str) -> dict[str, str]:
+    """Returns the paths in /proc of the descriptors that a process has of files with this name, and the files."""
+    found = {}
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):  # the descriptor that lists the directory
+            found[str(path)] = os.readlink(path)
+    return {path: link for path, link in found.items() if of in link}
 
 
 def children(parent: int | str = "self") -> set[int]:

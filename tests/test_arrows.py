@@ -26,7 +26,7 @@ ARROWS = {
     "_seeds": set(),
     "_core": set(),
     "__main__": {"cli"},
-    "_system": {"errors"},
+    "_system": {"_core", "errors"},
     "_tensors": {"_core", "_system", "errors"},
     "_wire": {"_core", "_system", "_wording", "errors"},
     "_crash": {"_core", "_wire", "errors"},

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from failing import failure
@@ -13,6 +17,7 @@ from remuda import (
     EnvError,
     EnvProgress,
     EnvTimeoutError,
+    Failure,
     Fault,
     RemoteTraceback,
     ResourceError,
@@ -20,6 +25,7 @@ from remuda import (
     StateError,
     WorkerDiedError,
 )
+from remuda.errors import PickledException
 
 
 def test_the_cause_is_the_exception_or_its_text() -> None:
@@ -30,6 +36,50 @@ def test_the_cause_is_the_exception_or_its_text() -> None:
     cause = EnvError([failure()]).__cause__
     assert isinstance(cause, RemoteTraceback)
     assert "ValueError: wrong" in str(cause)
+
+
+class Counted(Exception):
+    """Counts how often it is unpickled."""
+
+    times = 0
+
+    def __reduce__(self) -> Any:
+        return _count, (*self.args,)
+
+
+def _count(*args: Any) -> Counted:
+    Counted.times += 1
+    return Counted(*args)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+def test_an_exception_is_unpickled_when_it_is_first_read(copied: Callable[[EnvError], EnvError]) -> None:
+    Counted.times = 0
+    original = PickledException(pickle.dumps(Counted("wrong")), "Traceback ...")
+    first = EnvError([Failure(1, 0, "step", original, "Counted", "wrong", "Traceback ...")])
+    error = copied(first)
+    (one,) = error.failures
+    assert (error.failures, hash(one), repr(one)) == (first.failures, hash(first.failures[0]), repr(first.failures[0]))
+    assert Counted.times == 0
+    assert isinstance(one.exception, Counted)
+    assert (one.exception.args, str(one.exception.__cause__)) == (("wrong",), "\n\nTraceback ...")
+    assert error.__cause__ is one.exception is replace(one, env_id=3).exception
+    assert Counted.times == 1
+
+
+def test_a_cause_can_be_replaced() -> None:
+    error = EnvError([failure(exception=ValueError("wrong"))])
+    error.__cause__ = other = KeyError("other")
+    assert error.__cause__ is other
+    with pytest.raises(EnvError) as raised:
+        raise EnvError([failure(exception=ValueError("wrong"))]) from None
+    assert raised.value.__cause__ is None
+
+
+def test_an_exception_that_cannot_be_unpickled_is_none() -> None:
+    one = Failure(1, 0, "step", PickledException(b"nonsense", "Traceback ..."), "Odd", "wrong", "Traceback ...")
+    assert one.exception is None
+    assert isinstance(EnvError([one]).__cause__, RemoteTraceback)
 
 
 @pytest.mark.parametrize(

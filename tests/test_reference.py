@@ -120,6 +120,7 @@ def has_constructor(found: Any) -> bool:
 READ_ONLY = (
     "Batch",
     "EnvState",
+    "Failure",
     "TensorBatch",
     "TensorRollout",
     "Part",

@@ -26,6 +26,7 @@ Most classes also derive from a built-in exception: mistakes of the caller from 
 from __future__ import annotations
 
 import functools
+import pickle
 import re
 import reprlib
 import shlex
@@ -53,8 +54,6 @@ def _restore(kind: type[RemudaError], args: tuple[Any, ...], state: dict[str, An
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(state)
-    if isinstance(error, EnvError):
-        error.__cause__ = _cause_of(error.failures[0])
     return error
 
 
@@ -149,6 +148,32 @@ class RemoteTraceback(Exception):
         return f"\n\n{self.text}"
 
 
+class PickledException:
+    """An exception of a worker. It stays pickled until it is read, because loading it may run code of the program."""
+
+    def __init__(self, pickled: bytes, traceback: str) -> None:
+        """`traceback`: the worker's traceback, which becomes the exception's cause."""
+        self.pickled, self._traceback = pickled, traceback
+
+    def load(self) -> BaseException | None:
+        """Returns the exception, the same one at each call. Returns None if it cannot be loaded in this process."""
+        if "_loaded" not in self.__dict__:
+            # Without a lock, because code of the program runs here. If two threads load it, one exception is kept.
+            self.__dict__.setdefault("_loaded", self._load())
+        return self.__dict__["_loaded"]  # type: ignore[no-any-return]
+
+    def _load(self) -> BaseException | None:
+        try:
+            exception: BaseException = pickle.loads(self.pickled)
+        except Exception:  # for example, the exception's class cannot be imported here
+            return None
+        exception.__cause__ = RemoteTraceback(self._traceback)
+        return exception
+
+    def __reduce__(self) -> Any:
+        return PickledException, (self.pickled, self._traceback)
+
+
 @dataclass(frozen=True)
 class EnvProgress:
     """The episode and step that an env has reached.
@@ -192,7 +217,7 @@ class Failure:
         worker: The index of the worker that hosts it.
         operation: "build", "reset", "step", "observe", "call" or "close".
         exception: The original exception, with the remote traceback as its `__cause__`; None if it could not be
-            pickled in the worker or unpickled here.
+            pickled in the worker or unpickled here. It is unpickled when it is first read.
         type_name: The exception's class, qualified.
         message: The exception's text.
         traceback: The worker's traceback, as text.
@@ -204,13 +229,19 @@ class Failure:
     env_id: int | None
     worker: int
     operation: str
-    exception: BaseException | None
+    _exception: BaseException | PickledException | None = field(compare=False, repr=False)
     type_name: str
     message: str
     traceback: str
     where: EnvProgress | None = None
     record: Path | None = field(default=None, compare=False)
     shared: bool = False
+
+    @property
+    def exception(self) -> BaseException | None:
+        """The original exception; see above."""
+        original = self._exception
+        return original.load() if isinstance(original, PickledException) else original
 
     @property
     def kind(self) -> tuple[str, str, str]:
@@ -239,7 +270,20 @@ class EnvError(RemudaError):
     def __init__(self, failures: Sequence[Failure], remedy: str = "") -> None:
         self.failures = tuple(sorted(failures, key=lambda f: -1 if f.env_id is None else f.env_id))
         super().__init__(_as_text(self.failures) + remedy)
-        self.__cause__ = _cause_of(self.failures[0])
+
+    @property
+    def __cause__(self) -> BaseException | None:
+        """The cause, which is made when it is first read, because it may have to be unpickled.
+
+        Python prints only causes that exist when the error is printed, so code that raises an EnvError reads it first.
+        """
+        if super().__cause__ is None and not self.__suppress_context__:  # no cause was set, and not `from None`
+            self.__cause__ = _cause_of(self.failures[0])
+        return super().__cause__
+
+    @__cause__.setter
+    def __cause__(self, cause: BaseException | None) -> None:
+        BaseException.__cause__.__set__(self, cause)  # type: ignore[union-attr]
 
     @property
     def record(self) -> Path | None:
@@ -253,7 +297,8 @@ class EnvError(RemudaError):
 
 
 def _cause_of(failure: Failure) -> BaseException:
-    return RemoteTraceback(failure.traceback) if failure.exception is None else failure.exception
+    exception = failure.exception
+    return RemoteTraceback(failure.traceback) if exception is None else exception
 
 
 def _as_text(failures: Sequence[Failure]) -> str:

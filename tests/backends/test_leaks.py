@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -16,7 +15,7 @@ import pytest
 from accidents import raise_value_error
 from pairs import each
 from pool_envs import counting, hooked
-from programs import holdings, kill
+from programs import collect, holdings, kill
 
 from remuda import EnvError, Pool, StartTimeoutError, WorkerDiedError
 from remuda._engine.commands.engine import Engine
@@ -29,10 +28,10 @@ TIMES = {"forkserver": 3, "fork": 3, "spawn": 1}  # a certain leak occurs each t
 @contextmanager
 def nothing_left(backend: Any, start_method: Any = None) -> Iterator[None]:
     cycle(backend, start_method)  # starts the fork server, which remains
-    gc.collect()
+    collect()
     before = holdings()
     yield
-    gc.collect()
+    collect()
     assert holdings() == before
 
 
@@ -48,7 +47,7 @@ def forget(backend: Any, start_method: Any = None) -> None:
     pool.send_reset()
     threads = [thread for thread in threading.enumerate() if thread.name.startswith("remuda")]
     del pool
-    gc.collect()
+    collect()
     for thread in threads:
         thread.join()
 
@@ -136,7 +135,7 @@ def test_a_kept_error_holds_no_shared_memory_of_a_closed_pool(fail: Callable[[Po
         with pytest.raises(BaseException) as kept:  # noqa: PT011 - errors of each kind
             fail(pool)
     del pool
-    gc.collect()
+    collect()
     assert kept.tb is not None
     assert not [line for line in Path("/proc/self/maps").read_text().splitlines() if "/memfd:remuda" in line]
 

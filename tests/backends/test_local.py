@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from pool_envs import DiceEnv, Gate, HookedEnv, counting, gated, hooked
+from programs import collect
 
 from remuda import (
     EnvError,
@@ -46,7 +46,7 @@ def test_forgotten_pools_close_their_envs(backend: Any) -> None:
     pool.reset()
     threads = [thread for thread in threading.enumerate() if thread.name.startswith("remuda-")]
     del pool
-    gc.collect()
+    collect()
     for thread in threads:
         thread.join()
     assert sorted(closed) == [0, 1, 2]

@@ -52,6 +52,30 @@ TEST(time_that_we_were_frozen_is_not_the_workers) {
   CHECK(deadlines.is_over(Op::kStep, kStart + 60s, kStart + 70s + 1ns, frozen));
 }
 
+TEST(time_in_which_the_main_thread_computes_is_the_workers) {
+  static std::uint64_t cpu;
+  cpu = 0;
+  RunningClock clock(kStart, [] { return cpu; });
+  const auto look_awake = [&](Clock::time_point now, Nanoseconds busy) {
+    cpu += static_cast<std::uint64_t>(busy.count());
+    const Nanoseconds before = clock.lost();
+    clock.look_awake(now);
+    return clock.lost() - before;
+  };
+  CHECK(look_awake(kStart + 5s, 5s) == 0s);
+  CHECK(look_awake(kStart + 10s, 4900ms) == 0s);    // the main thread may lack a core for a moment
+  CHECK(look_awake(kStart + 15s, 2s) == 3s);        // frozen, or asleep while it held the GIL
+  CHECK(look_awake(kStart + 16s, 0s) == 1s);        // another thread held the GIL
+  CHECK(look_awake(kStart + 16s + 1ms, 2s) == 0s);  // more CPU time than time cannot be
+  CHECK(look_awake(kStart + 17s + 1ms, 0s) == 1s);  // and counts for no later time
+  cpu += 1'000'000'000;
+  clock.look(kStart + 19s, 1s);  // a sleep that was too long: whatever other threads did, it counts as a whole
+  CHECK_EQ(clock.lost().count(), Nanoseconds(5s + 1999ms).count());
+  CHECK(look_awake(kStart + 20s, 0s) == 1s);  // their CPU time in the sleep counts for no later time
+  CHECK(limits(0s, 10s, 0s, 0s).is_over(Op::kStep, kStart, kStart + 12s, RunningClock(kStart)));
+  CHECK(!limits(0s, 15s, 0s, 0s).is_over(Op::kStep, kStart, kStart + 20s, clock));
+}
+
 TEST(of_many_gaps_nobody_is_given_less_than_he_lost) {
   RunningClock frozen(kStart);
   constexpr int kGaps = 50;

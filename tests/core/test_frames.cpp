@@ -54,6 +54,8 @@ TEST(what_is_held_of_earlier_books_is_not_free) {
 TEST(a_held_frame_is_given_back_once) {
   auto book = std::make_shared<FrameBook>(1);
   auto held = std::make_unique<HeldFrame>(book, book->take());
+  held->end();  // has no effect before `begin`
+  held->begin();
   CHECK(!book->any_free());
   held->end();
   CHECK(book->any_free());
@@ -67,6 +69,7 @@ TEST(a_held_frame_is_given_back_once) {
   held.reset();  // gives nothing back, because it has ended
   CHECK(!book->any_free());
   held = std::make_unique<HeldFrame>(book, 0);
+  held->begin();
   const std::weak_ptr<FrameBook> book_seen = std::exchange(book, nullptr);
   CHECK_EQ(book_seen.lock()->taken(), 1u);
   held.reset();
@@ -114,7 +117,9 @@ TEST(nobody_writes_a_frame_that_somebody_holds) {
       for (std::uint64_t& word : contents[frame]) word = i;
       auto& producer = producers[i % kHolders];
       while (producer.full()) std::this_thread::yield();
-      producer.push({new HeldFrame(book, frame), frame, i});
+      auto* const held = new HeldFrame(book, frame);
+      held->begin();
+      producer.push({held, frame, i});
       producer.publish();
     }
     for (std::thread& holder : holders) holder.join();

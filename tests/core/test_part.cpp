@@ -39,14 +39,35 @@ TEST(runs_are_taken_in_the_order_of_arrival_and_in_pieces) {
   part.finish({5, row + 2, 2, 0});  // `finish` does not check that the run's slots are neighbours
   part.finish({2, row, 2, 0});
   CHECK(part.ready() == 4 && part.in_flight() == 0);
-  auto runs = part.take(1);
+  const auto take = [&part](std::uint32_t limit) {
+    auto taken = part.first_ready(limit);
+    part.remove_ready(limit);
+    return taken;
+  };
+  auto runs = take(1);
   CHECK(runs.size() == 1 && runs[0].slot == 5 && runs[0].row == row + 2 && runs[0].count == 1);
-  runs = part.take(2);
+  runs = take(2);
   CHECK(runs.size() == 2 && runs[0].slot == 6 && runs[0].row == row + 3 && runs[0].count == 1);
   CHECK(runs[1].slot == 2 && runs[1].count == 1);
-  runs = part.take(100);
+  runs = take(100);
   CHECK(runs.size() == 1 && runs[0].slot == 3 && runs[0].row == row + 1);
-  CHECK(part.pending() == 0 && part.take(100).empty());
+  CHECK(part.pending() == 0 && take(100).empty());
+}
+
+TEST(the_results_of_a_command_to_all_are_known_without_a_frame) {
+  Part part = make_part();
+  while (part.book()->any_free()) part.book()->take();
+  const auto send_and_finish = [&](std::uint32_t count) {
+    CHECK_EQ(part.send(count), 0u);
+    for (std::uint32_t i = 0; i < count; ++i) part.finish({i, 4 + i, 1, 0});
+  };
+  send_and_finish(4);
+  CHECK(part.are_of_all(part.first_ready(100)) && !part.is_whole_frame(part.first_ready(100)));
+  CHECK(!part.are_of_all(part.first_ready(3)));
+  part.remove_ready(4);
+  send_and_finish(3);
+  send_and_finish(1);
+  CHECK(!part.are_of_all(part.first_ready(100)));
 }
 
 TEST(a_frame_is_whole_when_all_of_its_rows_are_there) {
@@ -69,9 +90,9 @@ TEST(a_frame_goes_back_with_its_last_row_or_its_lease) {
   CHECK_EQ(free_frames(part), 3u);
 
   const std::uint32_t lent = part.send(4);
-  CHECK_EQ(part.lend(lent * kFrameRows + 4), lent);
+  part.lend(lent * kFrameRows + 4);
   CHECK_EQ(free_frames(part), 2u);
-  part.book()->give_back(lent - 1);
+  part.book()->give_back(part.number_in_book(lent * kFrameRows + 4));
   CHECK_EQ(free_frames(part), 3u);
 }
 
@@ -102,7 +123,10 @@ TEST(no_slot_and_no_row_is_ever_lost) {
     }
     std::uint32_t seen = 0;  // one bit for each slot
     while (part.ready() != 0) {
-      for (const Run& run : part.take(static_cast<std::uint32_t>(random.between(1, 5)))) {
+      const auto limit = static_cast<std::uint32_t>(random.between(1, 5));
+      const auto runs = part.first_ready(limit);
+      part.remove_ready(limit);
+      for (const Run& run : runs) {
         for (std::uint32_t i = 0; i < run.count; ++i) {
           CHECK_EQ(run.row, row + run.slot);
           CHECK_EQ(seen >> (run.slot + i) & 1, 0u);

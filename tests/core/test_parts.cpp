@@ -69,7 +69,7 @@ TEST(a_frame_that_is_still_held_is_lent_to_no_part_of_a_later_division) {
   const std::uint32_t held = before.send(kSlots) - 1;
   before.lend(held * kSlots + kSlots);
   for (std::uint32_t slot = 0; slot < kSlots; ++slot) before.finish({slot, slot, 1, 0});
-  before.take(kSlots);
+  before.remove_ready(kSlots);
   const std::uint32_t first = pool.divide({{0, 1, 2}, {3, 4, 5}});
   for (std::uint32_t part : {first, first + 1})
     for (std::uint32_t i = 1; i < kFrames - 1; ++i) CHECK(pool.parts.at(part).book()->take() != held);

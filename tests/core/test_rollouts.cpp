@@ -150,8 +150,8 @@ TEST(a_part_keeps_its_rollout_until_what_fills_it_has_been_dealt_with) {
   CHECK(observed == (std::vector<std::uint32_t>{first, first + 1}));
   CHECK_EQ(part.next_action_row(1), first + 3 - 6);
   part.finish({0, first, 2, 0});
-  auto runs = part.take(2);
-  CHECK(part.is_whole_frame(runs));
+  CHECK(part.is_whole_frame(part.first_ready(2)));
+  part.remove_ready(2);
   part.free_rows(first, 2);
   const auto stepped = part.send_to_rollout(Op::kStep, {1}, slots);
   CHECK(stepped == (std::vector<std::uint32_t>{first + 3}));

@@ -50,6 +50,30 @@ TEST(close_ends_the_sleep_and_all_later_ones) {
 
 #if REMUDA_LINUX
 
+TEST(the_wait_for_the_gil_is_the_time_of_workers_that_do_not_need_it) {
+  Wakeup wakeup = Wakeup::create();
+  for (bool need_gil : {false, true}) {
+    Watch watch(wakeup, 0, need_gil);
+    watch.remind(0s);
+    CHECK(watch.wait());
+    watch.look();
+    const Nanoseconds lost = watch.clock().lost();
+    watch.remind(0s);
+    const auto begin = Clock::now();
+    CHECK(watch.wait());
+    const std::uint64_t cpu = main_thread_cpu_ns();
+    while (main_thread_cpu_ns() < cpu + 150'000'000 || Clock::now() < begin + 150ms) {
+    }
+    const Nanoseconds busy(main_thread_cpu_ns() - cpu);
+    const auto looked = watch.look();
+    if (need_gil)
+      CHECK((watch.clock().lost() - lost) > 100ms);
+    else
+      CHECK((watch.clock().lost() - lost) <= looked - begin - busy);
+  }
+  wakeup.close();
+}
+
 namespace {
 
 // A pipe. Its reading end stands for a process descriptor, which becomes readable once.

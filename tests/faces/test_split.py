@@ -18,6 +18,7 @@ from gymnasium_face_envs import SpaceEnv
 from odd_exceptions import raising
 from pairs import each, pairwise
 from pool_envs import assert_same, counting, hooked
+from programs import collect
 from sb3_face_envs import ResetInfoEnv
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
 
@@ -289,5 +290,5 @@ def test_a_part_keeps_its_vector_env_open(kind: Kind) -> None:
     gc.collect()
     assert reset(first)[:, 0].tolist() == [0]
     del first, second
-    gc.collect()
+    collect()
     assert not any(worker.is_alive() for worker in workers)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from pairs import each
 from pool_envs import HookedEnv, counting, hooked
+from programs import collect
 
 from remuda import EnvError, FaultPolicy, Pool, RestartLimitError, WorkerDiedError
 from remuda._relay.output import KEPT, Output, open_outputs
@@ -290,6 +291,7 @@ def test_nothing_is_left_open(start_method: Any, is_captured: bool, tmp_path: Pa
     Pool(counting(1), start_method=start_method, worker_output=kind).close(terminate=True)
     pool: Any = Pool([HookedEnv], start_method=start_method, worker_output=kind)
     del pool
+    collect()
     assert len(os.listdir("/proc/self/fd")) == before
 
 

@@ -34,6 +34,7 @@ def send_to_relay(*datagrams: bytes) -> None:
         for datagram in datagrams:
             other.send(datagram)
     relay.close()
+    relay.drain()
 
 
 def datagram(**attributes: Any) -> bytes:
@@ -124,6 +125,7 @@ def test_later_records_arrive_after_an_interrupted_handler(log_records: list[Any
         relay.drain()
     relay.close()
     relay.close()
+    relay.drain()
     assert texts(log_records) == ["two"]
 
 

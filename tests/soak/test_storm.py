@@ -5,7 +5,6 @@ The normal test run has two short storms. `make soak` runs all storms for the re
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ import gymnasium
 import pytest
 from chaos import MAKERS, FuseBox, Fused
 from drawn import MINUTES, SEED
-from programs import holdings
+from programs import collect, holdings
 from storm import Storm, Witness
 
 from remuda import FaultPolicy, Pool
@@ -90,7 +89,7 @@ def _holdings(pool: Pool) -> dict[str, int]:
     """Returns the descriptors, workers and memory of this process and the fork server. No worker is being replaced
     then.
     """
-    gc.collect()
+    collect()
     pid = pool.workers[0].pid
     server = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     pages = int(Path("/proc/self/statm").read_text().split()[1])

@@ -19,6 +19,7 @@ from programs import holdings
 
 from remuda._backends.flag import Flag
 from remuda._system.apart import run_apart
+from remuda._system.own_thread import OwnThread
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only worker processes need it")
 
@@ -72,14 +73,11 @@ def test_the_error_is_raised_and_keeps_nothing() -> None:
 
 
 def test_an_interrupt_cancels_the_work_and_waits_for_its_end(interrupt: Callable[[], None]) -> None:
-    """Further interrupts do not shorten the wait."""
     canceled, steps = threading.Event(), list[str]()
 
     def work() -> None:
         interrupt()
         canceled.wait()
-        for _ in range(3):
-            interrupt()
         steps.append("ended")
 
     before = holdings()
@@ -87,6 +85,23 @@ def test_an_interrupt_cancels_the_work_and_waits_for_its_end(interrupt: Callable
         run_apart(work, canceled.set)
     assert steps == ["ended"]
     assert holdings() == before
+
+
+def test_a_second_interrupt_ends_the_wait_and_not_the_work(interrupt: Callable[[], None]) -> None:
+    canceled, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        interrupt()
+        canceled.wait()
+        interrupt()
+        may_end.wait()
+        ended.set()
+
+    with pytest.raises(Interrupt):
+        run_apart(work, canceled.set)
+    assert canceled.is_set()
+    may_end.set()
+    ended.wait()
 
 
 def test_a_runtime_error_of_a_signal_handler_is_an_interrupt() -> None:
@@ -120,15 +135,26 @@ def test_an_error_of_canceled_work_does_not_hide_the_interrupt(interrupt: Callab
         run_apart(work, canceled.set)
 
 
-def test_work_runs_in_the_callers_thread_if_that_is_not_the_main_thread() -> None:
+def test_work_of_a_thread_of_a_pool_runs_in_that_thread() -> None:
     idents: list[tuple[int, int]] = []
-    thread = threading.Thread(
-        target=lambda: idents.append((threading.get_ident(), run_apart(threading.get_ident, lambda: None)))
+    thread = OwnThread(
+        lambda: idents.append((threading.get_ident(), run_apart(threading.get_ident, lambda: None))), (), "own"
     )
     thread.start()
-    thread.join()
+    assert thread.join()
     ((own, other),) = idents
     assert own == other
+
+
+def test_the_callers_thread_works_meanwhile() -> None:
+    threads, is_enough = list[int](), threading.Event()
+
+    def meanwhile() -> None:
+        threads.append(threading.get_ident())
+        is_enough.set()
+
+    run_apart(is_enough.wait, is_enough.set, meanwhile)
+    assert set(threads) == {threading.get_ident()}
 
 
 def test_work_runs_in_the_callers_thread_if_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ constexpr auto in_series = &Entering<method, HubLock::Kind::kSeries, true>::call
 template <auto method>
 constexpr auto from_within = &Entering<method, HubLock::Kind::kWithin>::call;
 template <auto method>
-constexpr auto handling = &Entering<method, HubLock::Kind::kHandling>::call;
+constexpr auto deciding = &Entering<method, HubLock::Kind::kDecision>::call;
 
 void bind_slots(nb::module_& m) {
   nb::enum_<Outcome>(m, "Outcome")
@@ -116,6 +116,7 @@ void bind_workers(nb::module_& m) {
   nb::class_<Watch>(m, "Watch")
       .def("wait", &Watch::wait, nb::call_guard<nb::gil_scoped_release>())
       .def("wake", &Watch::wake)
+      .def("await_records", &Watch::await_records)
       .def(
           "remind", [](Watch& watch, std::int64_t ns) { watch.remind(Nanoseconds(ns)); }, "ns"_a)
       .def("close", &Watch::close);
@@ -149,8 +150,8 @@ void bind_events(nb::module_& m) {
       .def_ro("worker", &LateWorker::worker)
       .def_ro("op", &LateWorker::op)
       .def_ro("task", &LateWorker::task);
-  nb::class_<DeadWorker>(m, "DeadWorker", "A worker whose process has ended.")
-      .def_ro("worker", &DeadWorker::worker)
+  nb::class_<EndedWorker>(m, "EndedWorker", "A worker whose process has ended.").def_ro("worker", &EndedWorker::worker);
+  nb::class_<DeadWorker>(m, "DeadWorker", "The commands that a worker has left unanswered.")
       .def_ro("orphaned", &DeadWorker::orphaned)
       .def_ro("unanswered", &DeadWorker::unanswered);
 }
@@ -172,6 +173,7 @@ void bind_hub(nb::module_& m) {
   nb::class_<Callbacks>(m, "Callbacks")
       .def_rw("pump", &Callbacks::pump)
       .def_rw("pass_on", &Callbacks::pass_on)
+      .def_rw("log", &Callbacks::log)
       .def_rw("look_at", &Callbacks::look_at);
   nb::class_<FrameTaker>(m, "FrameTaker").def_prop_ro("num_info_columns", &FrameTaker::num_info_columns);
 
@@ -202,13 +204,15 @@ void bind_hub(nb::module_& m) {
       .def("instruct", from_within<&Hub::post_message>, "op"_a, "worker"_a, "env"_a, "parts"_a.none(),
            "addressees"_a.none() = nb::none(), "addressee"_a.none() = nb::none())
       .def("in_absence", &Hub::in_absence, "function"_a)
-      .def("decide", handling<&Hub::decide>, "function"_a, nb::sig("def decide(self, function: object) -> bool"))
-      .def("told", handling<&Hub::told>, "records"_a)
-      .def_prop_ro("awaits_telling", &Hub::awaits_telling)
+      .def("decide", deciding<&Hub::decide>, "function"_a)
+      .def("take_events", from_within<&Hub::take_events>)
+      .def("log", &Hub::log)
+      .def("log_apart", &Hub::log_apart)
+      .def("note_logged", &Hub::note_logged)
       .def("in_turn", in_series<&Hub::in_turn>, "function"_a, "part"_a.none())
+      .def_prop_ro("is_in_turn", [](Hub& hub) { return hub.lock().is_mine(); })
       .def(
-          "put_off", [](Hub& hub, nb::object close, bool waits) { return hub.lock().put_off(std::move(close), waits); },
-          "close"_a, "waits"_a)
+          "put_off", [](Hub& hub, nb::object close) { return hub.lock().put_off(std::move(close)); }, "close"_a)
       .def("wait", from_outside<&Hub::wait>, "wanted"_a, "timeout_ns"_a, "part"_a.none())
       .def("receive", for_part<&Hub::receive>, "wanted"_a, "part"_a,
            nb::sig("def receive(self, wanted: int, part: int) -> Batch | None"))
@@ -220,7 +224,8 @@ void bind_hub(nb::module_& m) {
       .def("resolve", from_within<&Hub::resolve>, "slot"_a, "outcome"_a, "parts"_a.none() = nb::none())
       .def("release_failed", from_within<&Hub::release_failed>, "part"_a)
       .def("reopen", from_within<&Hub::reopen>, "worker"_a)
-      .def("give_up", from_within<&Hub::give_up>, "worker"_a, nb::sig("def give_up(self, worker: int) -> DeadWorker"))
+      .def("end", from_within<&Hub::end>, "worker"_a)
+      .def("break_all", from_within<&Hub::break_all>)
       .def("add_info_column", from_within<&Hub::add_info_column>, "column"_a)
       .def("set_trace", &Hub::set_trace, "log"_a.none());
 }

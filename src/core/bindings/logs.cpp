@@ -51,12 +51,15 @@ void bind_logs(nb::module_& m) {
       .def(nb::init<>())
       .def(
           "now",
-          [](RunningClock& clock, bool has_waited) {
+          [](RunningClock& clock, bool has_waited, bool is_beside) {
             const auto now = Clock::now();
-            clock.look(now, has_waited ? RunningClock::kStall : RunningClock::kUnwatched);
+            if (has_waited && is_beside)
+              clock.look_awake(now);
+            else
+              clock.look(now, has_waited ? RunningClock::kStall : RunningClock::kUnwatched);
             return std::chrono::duration<double>(now.time_since_epoch() - clock.lost()).count();
           },
-          "has_waited"_a);
+          "has_waited"_a, "is_beside"_a);
 
   nb::class_<TraceLog>(m, "TraceLog")
       .def(nb::init<std::size_t>(), "capacity"_a)

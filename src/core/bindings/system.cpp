@@ -1,11 +1,14 @@
 // Bindings of operating system functions that Python lacks.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 #include "bindings/bindings.hpp"
 #include "os/descriptors.hpp"
+#include "os/event.hpp"
 #include "os/forks.hpp"
 #include "os/process_group.hpp"
 #include "os/process_tree.hpp"
@@ -17,6 +20,39 @@ using namespace nb::literals;
 namespace remuda {
 
 namespace {
+
+constexpr double kLongest = 1e9;  // seconds; more nanoseconds would not fit into 64 bits
+// A signal that comes just before a wait is handled after this time.
+constexpr Nanoseconds kBetweenSignals = std::chrono::milliseconds(50);
+
+// Returns whether the event is set within `seconds`. Waits without the GIL, and raises what a signal handler raises.
+bool wait_for(Event& event, std::optional<double> seconds) {
+  const auto limit = std::chrono::duration<double>(std::clamp(seconds.value_or(kLongest), 0.0, kLongest));
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Nanoseconds>(limit);
+  while (!event.is_set()) {
+    const Nanoseconds left = deadline - Clock::now();
+    if (seconds && left <= Nanoseconds::zero()) return false;
+    {
+      const nb::gil_scoped_release release;
+      event.wait(seconds ? std::min(left, kBetweenSignals) : kBetweenSignals);
+    }
+    if (PyErr_CheckSignals() != 0) nb::raise_python_error();
+  }
+  return true;
+}
+
+void bind_event(nb::module_& m) {
+  nb::class_<Event>(
+      m, "Event",
+      "An event that any number of threads can wait for, at the same time and repeatedly.\n\n"
+      "A signal handler that raises ends a wait in the main thread, which can be repeated. The waits are\n"
+      "those of the system, also if a program has replaced the locks of `threading`.")
+      .def(nb::init<>())
+      .def("set", &Event::set, "Sets the event permanently.")
+      .def("is_set", &Event::is_set)
+      .def("wait", &wait_for, "seconds"_a = nb::none(),
+           "Returns whether the event is set within `seconds`; None: no limit.");
+}
 
 #if REMUDA_LINUX
 
@@ -66,7 +102,13 @@ int fork_process() {
 
 void bind_system(nb::module_& m) {
   m.def("fork_count", [] { return fork_count; });
+  // Calls a function in a thread that calls no Python function before. No trace function sees the call.
+  m.def("call_untraced", [](const nb::callable& function) {
+    nb::module_::import_("sys").attr("settrace")(nb::none());
+    function();
+  });
   m.attr("FAMILY_VARIABLE") = kFamilyVariable;
+  bind_event(m);
 #if REMUDA_LINUX  // elsewhere there are no worker processes
   bind_descriptors(m);
   m.def("fork", &fork_process);

@@ -303,7 +303,10 @@ HuntResult kill_process_tree(const std::vector<std::string>& keys, int patience_
 }
 
 bool show_keys(const std::string& keys) {
-  char* shown = std::getenv(kFamilyVariable);
+  // The text that /proc shows instead of the first environment of this process. It is never freed.
+  static std::string* text = nullptr;
+  const std::string name = std::string(kFamilyVariable) + '=';
+  char* shown = text != nullptr ? text->data() + name.size() : std::getenv(kFamilyVariable);
   if (shown != nullptr && std::strlen(shown) == keys.size()) {
     std::memcpy(shown, keys.data(), keys.size());
     return true;
@@ -311,10 +314,12 @@ bool show_keys(const std::string& keys) {
   ProcReader proc;
   const auto before = proc.read(Descriptor(open("/proc/self/environ", O_RDONLY | O_CLOEXEC)));
   if (!before) return false;
-  // The new entry comes first, because the first of two entries of a variable counts. If /proc shows the string, it is
-  // never freed.
-  auto* whole = new std::string(std::string(kFamilyVariable) + '=' + keys + '\0' + std::string(*before));
-  if (show_environment(*whole)) return true;
+  // The new entry comes first, because the first of two entries of a variable counts.
+  auto* whole = new std::string(name + keys + '\0' + std::string(*before));
+  if (show_environment(*whole)) {
+    text = whole;
+    return true;
+  }
   delete whole;
   return false;
 }

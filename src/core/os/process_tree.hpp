@@ -31,9 +31,10 @@ struct HuntResult {
 // environment is read after the descriptor is opened. Linux only; elsewhere there are no worker processes.
 HuntResult kill_process_tree(const std::vector<std::string>& keys, int patience_ms);
 
-// Makes /proc show `keys` in this process's environment, so that children forked without an exec show them too. If the
-// process was exec'd with other keys of the same length, they are overwritten in place. For that, call this before you
-// change the variable. Otherwise the kernel must have CONFIG_CHECKPOINT_RESTORE. Returns whether /proc shows the keys.
+// Makes /proc show `keys` in this process's environment, so that children forked without an exec show them too. If
+// /proc shows other keys of the same length, from the exec or from an earlier call, they are overwritten in place. If
+// they are from the exec, make the first call before you change the variable. Otherwise the kernel must have
+// CONFIG_CHECKPOINT_RESTORE. Returns whether /proc shows the keys.
 bool show_keys(const std::string& keys);
 
 // Makes this process, instead of the first process of the system, the parent of its orphaned descendants. This process

@@ -62,10 +62,22 @@ std::uint64_t waited_for_core_ns() {
   return static_cast<std::uint64_t>(usage.ru_nivcsw) * 1'000'000'000;
 }
 
-std::uint64_t thread_cpu_ns() {
+namespace {
+
+std::uint64_t cpu_ns(clockid_t clock) {
   timespec ts{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+  clock_gettime(clock, &ts);
   return static_cast<std::uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(ts.tv_nsec);
+}
+
+}  // namespace
+
+std::uint64_t thread_cpu_ns() { return cpu_ns(CLOCK_THREAD_CPUTIME_ID); }
+
+// The clock of a thread has the thread's id, inverted, above three bits (see pthread_getcpuclockid in glibc). The main
+// thread has the id of the process.
+std::uint64_t main_thread_cpu_ns() {
+  return cpu_ns(static_cast<clockid_t>((~static_cast<unsigned>(getpid()) << 3) | 6));
 }
 
 }  // namespace remuda
@@ -79,6 +91,7 @@ std::uint32_t current_core() { return 0; }
 void move_to_core(std::uint32_t) {}
 std::uint64_t waited_for_core_ns() { return 0; }
 std::uint64_t thread_cpu_ns() { return 0; }
+std::uint64_t main_thread_cpu_ns() { return 0; }
 
 }  // namespace remuda
 

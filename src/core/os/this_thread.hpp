@@ -1,4 +1,5 @@
-// The kernel's data about the calling thread. All functions return 0 for data that the kernel does not provide.
+// The kernel's data about the calling thread, and the main thread. All functions return 0 for data that the kernel does
+// not provide.
 #pragma once
 
 #include <cstdint>
@@ -17,5 +18,7 @@ std::uint64_t waited_for_core_ns();
 std::uint32_t process_id();
 // The CPU time in ns that the thread has used. Makes a system call.
 std::uint64_t thread_cpu_ns();
+// The CPU time in ns that the main thread of the process has used. Makes a system call.
+std::uint64_t main_thread_cpu_ns();
 
 }  // namespace remuda

@@ -6,6 +6,9 @@
 
 namespace remuda {
 
+// An object that drops a reference first forgets it, because dropping may run user code and so the collector: assign
+// `nb::object()`, do not call `reset()`.
+//
 // Use it as `nb::class_<T>(..., nb::type_slots(Collected<T>::slots))`. `T` must have a function `each_reference(act)`,
 // which calls `act` with each `nb::object` that the object holds and that may refer back to it.
 template <class T>
@@ -21,7 +24,7 @@ struct Collected {
   }
 
   static int clear(PyObject* self) {
-    if (nb::inst_ready(self)) nb::inst_ptr<T>(self)->each_reference([](nb::object& one) { one.reset(); });
+    if (nb::inst_ready(self)) nb::inst_ptr<T>(self)->each_reference([](nb::object& one) { one = nb::object(); });
     return 0;
   }
 

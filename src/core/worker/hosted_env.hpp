@@ -38,8 +38,8 @@ struct HostedEnv {
 
   bool has_reset_ahead() const { return ahead.is_valid() || ahead_error.is_valid(); }
   void forget_reset_ahead() {
-    ahead.reset();
-    ahead_error.reset();
+    ahead = nb::object();
+    ahead_error = nb::object();
   }
 };
 

@@ -305,7 +305,7 @@ void WorkerLoop::fail(nb::handle error, const Command& command, Result& result) 
   if (is_message(command.op))
     result.flags |= kIsMessage;
   else
-    env_of(command).last_obs.reset();  // The failed operation may have left the env's buffers half written.
+    env_of(command).last_obs = nb::object();  // The failed operation may have left the env's buffers half written.
   post(result, describe(error, slot));
 }
 

@@ -182,8 +182,16 @@ class Threads(Protocol):
 class Processes(Protocol):
     """The further methods of a backend with worker processes, which can be killed, inspected and replaced."""
 
-    def drain(self, sent: Callable[[], int]) -> None:
-        """Issues the workers' logs and warnings in this process. `sent`: returns how many records they have sent."""
+    def has_records(self) -> bool:
+        """Whether there are logs or warnings of workers that were not emitted. Any thread may call this."""
+
+    def drain(self, sent: Callable[[], int], after_each: Callable[[], object] = lambda: None) -> None:
+        """Emits the workers' logs and warnings in this process.
+
+        Args:
+            sent: Returns how many records they have sent.
+            after_each: Called after each record.
+        """
 
     def kill(self, worker: int) -> None:
         """Ends a worker at once, with every process that it has started. The hub reports its death later."""
@@ -194,10 +202,10 @@ class Processes(Protocol):
         Empty if it cannot be read.
         """
 
-    def start_successor(self, worker: int, timeout: float | None, unwanted: Flag) -> Reports:
-        """Starts the successor of a dead worker, waits until it has built its envs, and returns the reports of these.
+    def start_successor(self, worker: int, timeout: float | None, unwanted: Flag) -> None:
+        """Starts the successor of a dead worker, and waits until it has built envs that fit the pool.
 
-        Any thread may call it, for one worker at a time.
+        Unpickles nothing of the program. Any thread may call it, for one worker at a time.
 
         Args:
             worker: The worker, which is dead or was killed.
@@ -210,7 +218,6 @@ class Processes(Protocol):
     def join(
         self,
         worker: int,
-        layout: Layout,
         arena: _core.Arena,
         info_columns: Sequence[InfoColumn],
         defaults: ResetDefaults,

@@ -15,14 +15,20 @@ class Deadline:
     A caller that waits sleeps no longer than `slice()` at a time, and then checks whether the deadline `has_passed`.
     """
 
-    def __init__(self, seconds: float | None) -> None:
-        """`seconds`: the time from now; None: the deadline never passes."""
-        self._clock = _core.RunningClock()
-        self._end = inf if seconds is None else self._clock.now(has_waited=False) + seconds
+    def __init__(self, seconds: float | None, *, is_beside: bool = False) -> None:
+        """Begins the time.
+
+        Args:
+            seconds: The time from now; None: the deadline never passes.
+            is_beside: Whether it is the deadline of another process, which runs while a thread of this one waits for
+                the GIL.
+        """
+        self._clock, self._is_beside = _core.RunningClock(), is_beside
+        self._end = inf if seconds is None else self._now(has_waited=False) + seconds
 
     def left(self) -> float:
         """Returns the seconds left; 0 if the deadline has passed."""
-        return max(0.0, self._end - self._clock.now(has_waited=False))
+        return max(0.0, self._end - self._now(has_waited=False))
 
     def slice(self) -> float | None:
         """Returns the most seconds to sleep before the next check of the deadline; None: no limit."""
@@ -30,4 +36,7 @@ class Deadline:
 
     def has_passed(self) -> bool:
         """Whether the deadline has passed. Call this after each sleep."""
-        return self._clock.now(has_waited=True) >= self._end
+        return self._now(has_waited=True) >= self._end
+
+    def _now(self, *, has_waited: bool) -> float:
+        return self._clock.now(has_waited, self._is_beside)

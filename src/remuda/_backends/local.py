@@ -10,7 +10,7 @@ from remuda._backends.base import Assignment, Queues, Threads
 from remuda._progress.bar import BuildBar
 from remuda._relay.output import check_limit
 from remuda._wire.channel import LocalChannel
-from remuda._wire.failures import Interrupts, build_error, is_interrupt, load_failure
+from remuda._wire.failures import Interrupts, build_error, is_interrupt, load_failure, raised
 from remuda._wire.pickling import Buffers, dump
 from remuda._worker.env_report import BuiltEnvs, Reports
 from remuda._worker.factories import BuildError
@@ -96,7 +96,7 @@ class LocalBackend:
             # A signal handler may have interrupted a factory here, in the caller's thread.
             if error.__cause__ is not None and is_interrupt(error.__cause__):
                 raise error.__cause__ from None
-            raise build_error([load_failure(error.failure)])  # noqa: B904 - it brings its cause with it
+            raise raised(build_error([load_failure(error.failure)]))  # noqa: B904 - it brings its cause with it
         except BaseException:  # a signal handler has raised
             self.abandon()
             raise

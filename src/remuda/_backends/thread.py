@@ -6,8 +6,8 @@ import os
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Callable
-from concurrent.futures import Future, wait
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
@@ -15,14 +15,16 @@ from typing import Any
 from remuda import _core
 from remuda._backends.deadline import Deadline
 from remuda._backends.local import LocalBackend, LocalWorker
+from remuda._system.apart import Job
 from remuda._system.cores import core_for
 from remuda._system.interpreter import has_gil
+from remuda._system.own_thread import Thread
 from remuda._wire.layout import Layout
 from remuda._worker.env_report import close_or_warn
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda.errors import EnvTimeoutError
 
-_SLICE = 0.05  # seconds between two checks for interrupts while an env is built
+_SLICE = 0.05  # seconds of a wait, because a signal that comes just before a wait is handled only after it
 _FAREWELL = 1.0  # seconds for running steps to end when the pool is abandoned
 
 
@@ -34,6 +36,8 @@ class ThreadBackend(LocalBackend):
         super().__init__()
         self.threads, self._pins = self, pins
         self._runners: list[_Runner] = []  # by worker
+        # An interrupt between two steps of a start leaves a backend that no pool owns yet.
+        weakref.finalize(self, _abandon, self._runners, os.getpid()).atexit = False
 
     def run_in(self, worker: LocalWorker, work: Callable[[], Any]) -> Any:
         if worker.index == len(self._runners):
@@ -59,13 +63,13 @@ class ThreadBackend(LocalBackend):
             runner.stop()
         deadline = Deadline(timeout)
         for thread in [thread for runner in self._runners for thread in (runner.thread, runner.relief)]:
-            # Python's collector may run this in a worker's thread. An interrupt may have prevented a thread's start.
-            if thread is threading.current_thread() or thread.ident is None:
+            # An env may close the pool in a worker's thread. An interrupt may have prevented a thread's start.
+            if thread is threading.current_thread() or not thread.has_started():
                 continue
-            thread.join(deadline.slice())
+            thread.join(min(deadline.left(), _SLICE))
             while thread.is_alive() and not deadline.has_passed():
-                thread.join(deadline.slice())
-        self._runners = []
+                thread.join(min(deadline.left(), _SLICE))
+        self._runners.clear()
 
     def abandon(self) -> None:
         # A thread cannot be ended from outside. A late thread closes its envs when the running step or factory returns.
@@ -82,6 +86,12 @@ class ThreadBackend(LocalBackend):
 
     def hung(self, worker: int) -> dict[int, EnvTimeoutError]:
         return self.workers[worker].host.hung
+
+
+def _abandon(runners: list[_Runner], owner: int) -> None:
+    """Makes the threads of a backend that was dropped end. A forked copy of the owner has none of them."""
+    for runner in runners if os.getpid() == owner else ():
+        runner.stop()
 
 
 class _Runner:
@@ -105,20 +115,12 @@ class _Runner:
 
     def call(self, work: Callable[[], Any]) -> Any:
         """Returns `work()`, called in the thread. If a signal handler interrupts the caller, the call goes on."""
-        outcome: Future[Any] = Future()
-
-        def settle() -> None:
-            try:
-                outcome.set_result(work())
-            except BaseException as error:
-                outcome.set_exception(error)
-
-        if self.thread.ident is None:
+        job = Job(work)
+        if not self.thread.has_started():
             self.thread.start()
-        self._tasks.put(settle)
-        while not outcome.done():
-            wait([outcome], _SLICE)  # an interrupt just before a wait is noticed only after it
-        return outcome.result()
+        self._tasks.put(job.run)
+        job.ended.wait()
+        return job.result()
 
     def begin(self, loop: _core.WorkerLoop, core: int | None) -> None:
         """Starts the loop in the thread."""
@@ -132,11 +134,11 @@ class _Runner:
             self.loop.stop()
         self._tasks.put(None)
 
-    def _make(self, target: Callable[..., None], *args: Any) -> threading.Thread:
+    def _make(self, target: Callable[..., None], *args: Any) -> Thread:
         # A daemon, so that an env that never returns cannot prevent the interpreter's exit.
-        return threading.Thread(target=target, args=args, name=self._worker.name, daemon=True)
+        return Thread(target, args, self._worker.name)
 
-    def _pin(self, thread: threading.Thread) -> None:
+    def _pin(self, thread: Thread) -> None:
         if self._core is not None and thread.native_id is not None:
             with suppress(OSError):  # the thread has ended, or may not use this core any more
                 os.sched_setaffinity(thread.native_id, {self._core})
@@ -183,6 +185,6 @@ class _Runner:
         if env is None:  # the call has returned meanwhile
             return
         others, self._left = self._left, SimpleQueue()
-        self.thread = threading.current_thread()
+        self.thread = self.relief
         others.put(self._worker.host.leave(env, error))
         self._run(self._left)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -15,7 +15,6 @@ from remuda._engine.startup.inheritance import Counts, Inheritance
 from remuda._engine.supervision.fault_log import log_alike
 from remuda._wire.info_columns import InfoField
 from remuda._wire.pickling import Buffers, dump, dump_whole
-from remuda._worker.env_report import EnvReport
 from remuda.errors import Fault, RemudaError
 
 Array: TypeAlias = "npt.NDArray[Any]"
@@ -40,6 +39,8 @@ class BuildOrder:
         path: The driver's import path.
         options: The options of the shard's pool, pickled.
         inherited: The state of the envs that these replace; None if they replace none.
+        layout: The layout of the pool, pickled, which the envs of a successor must fit; None for other shards.
+        replaced: By index in `env_fns`: the pickled factory of an env that has replaced another one.
     """
 
     env_fns: bytes
@@ -48,6 +49,8 @@ class BuildOrder:
     path: Sequence[str]
     options: bytes
     inherited: Inheritance | None = None
+    layout: bytes | None = None
+    replaced: Mapping[int, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -136,11 +139,12 @@ class ShardReport:
 
     Attributes:
         workers: Name and env ids of each worker, by the numbers of the shard.
-        reports: The report of each env.
+        reports: The reports of the envs, pickled, because their spaces may be of the program's own classes; None for
+            a successor, which has checked that its envs fit.
     """
 
     workers: tuple[tuple[str, tuple[int, ...]], ...]
-    reports: tuple[EnvReport, ...]
+    reports: bytes | None
 
 
 @dataclass

@@ -27,6 +27,7 @@ from remuda._engine.startup.start import lay_out
 from remuda._engine.supervision.fault_log import log_alike
 from remuda._factories import check_env_fns
 from remuda._keywords import names_keywords
+from remuda._system.finalizers import prepare
 from remuda._worker.env_report import Reports
 from remuda.errors import Fault, StateError
 from remuda.stats import PoolStats
@@ -48,6 +49,7 @@ class ClusterPool(Pool):
     def __init__(self, env_fns: Sequence[EnvFn], **options: Unpack[PoolOptions]) -> None:
         """Starts the shards and waits until they have built the envs."""
         factories = check_env_fns(env_fns)
+        prepare()
         checked = ClusterOptions(factories, options)
         self._rollouts: weakref.ref[Rollouts] | None = None  # weak: rollouts end when the caller drops them
         self._num_rollouts, self._publisher = 0, Publisher()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -47,9 +46,8 @@ class Resizing:
     """
 
     def __init__(self, old: RayBackend, shards: int) -> None:
-        env_fns = [env_fn for pickled in old.factories for env_fn in pickle.loads(pickled)]
         options = old.options.with_shards(shards)
-        self._old, self.new = old, RayBackend(env_fns, options, old.cluster)
+        self._old, self.new = old, RayBackend(old.env_fns(), options, old.cluster)
         self._stay = old.links[:shards]
 
     def build(self, timeout: float | None) -> None:

@@ -6,18 +6,19 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from remuda._cluster.driver.link import ShardLink
+from remuda._cluster.driver.link import Server, ShardLink
 from remuda._cluster.messages import Answer, RolloutOrder
 from remuda._cluster.ray import actors
 from remuda._engine.options.checks import int_from
 from remuda._engine.rollouts.shard_rollout import ShardRollout, ShardRollouts
 from remuda._engine.startup.inheritance import Counts
+from remuda._system.finalizers import hand_over
 from remuda._training.acting import check_policy
 from remuda._training.arguments import check_seed
-from remuda._wire.failures import load_exception
-from remuda.errors import Fault, RemoteTraceback, StateError
+from remuda.errors import Fault, PickledException, RemoteTraceback, StateError
 
 if TYPE_CHECKING:
     from remuda._cluster.driver.backend import RayBackend
@@ -138,10 +139,13 @@ class Rollouts(ShardRollouts):
         rollout.lost = (*(fault for fault in lost if fault is not None), *rollout.lost)
 
     def close(self) -> None:
-        is_connected = self._backend.cluster.connection.is_open
-        for link, _ in set(self._requests.values()):
-            if is_connected and (server := link.server) is not None:
-                server.actor.stop_rollouts.remote(self._number)
+        self._end(lambda stop: stop())
+
+    def _end(self, execute: Callable[[Callable[[], object]], object]) -> None:
+        """Ends the rollouts. `execute`: calls a function that waits for Ray."""
+        links = {link for link, _ in self._requests.values()}
+        if links and self._backend.cluster.connection.is_open:
+            execute(partial(_stop, [server for link in links if (server := link.server) is not None], self._number))
         self._requests, self._due = {}, []
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
@@ -149,14 +153,19 @@ class Rollouts(ShardRollouts):
 
     def __del__(self) -> None:
         if not sys.is_finalizing() and hasattr(self, "_lost"):  # the constructor may have been interrupted
-            self.close()
+            self._end(hand_over)
+
+
+def _stop(servers: Sequence[Server], number: int) -> None:
+    for server in servers:
+        server.actor.stop_rollouts.remote(number)
 
 
 def _raised(answer: Answer) -> BaseException:
     """Returns the exception of the policy, with the shard's traceback."""
     assert answer.raised is not None  # there is no rollout and no env's error, so the policy raised
     name, message, text, pickled = answer.raised
-    error = load_exception(text, pickled)
+    error = None if pickled is None else PickledException(pickled, text).load()
     if error is None:
         error = RuntimeError(f"the policy raised {name}: {message}")
         error.__cause__ = RemoteTraceback(text)

@@ -24,7 +24,10 @@ class Stoppable(Protocol):
     """An object that has threads."""
 
     def stop(self) -> None:
-        """Ends the threads, and waits for their end."""
+        """Ends the threads, and waits for their end for a limited time.
+
+        Can be called again, also after a signal handler has raised. Does not wait for the calling thread.
+        """
 
 
 @dataclass
@@ -38,6 +41,7 @@ class Running:
         backend, hub, arena, layout: The workers, the core's end of the protocol, the shared memory, and its layout.
         reports: The report of each env.
         factories: The factories as crash records have them; None if none are written.
+        specs: What is registered with Gymnasium, by id, pickled, for crash records.
         defaults: The defaults of resets, for successors of workers.
         threads: The threads that supervise the pool, in the order in which they must be stopped.
     """
@@ -48,6 +52,7 @@ class Running:
     layout: Layout
     reports: list[EnvReport]
     factories: Factories | None = None
+    specs: dict[str, bytes] = field(default_factory=dict)
     defaults: ResetDefaults = field(default_factory=ResetDefaults)
     threads: list[Stoppable] = field(default_factory=list)
 
@@ -71,6 +76,11 @@ class Running:
         """Returns the number of log records and warnings that workers have sent so far."""
         return self.hub.workers.records_sent()
 
+    @property
+    def is_in_turn(self) -> bool:
+        """Whether the calling thread is in a call that keeps other threads out of the hub."""
+        return self.is_there and self.hub.is_in_turn
+
     def __getattr__(self, name: str) -> NoReturn:
         """Raises ClosedError for `hub` and `arena` after `release`. A log handler may close the pool during a call."""
         if name in ("hub", "arena"):
@@ -83,6 +93,8 @@ class Running:
         return "hub" in self.__dict__
 
     def release(self) -> None:
-        """Releases the shared memory, except memory that arrays still use."""
-        self.arena.close_fd()  # other processes must no longer find the memory, even if arrays keep it
-        del self.hub, self.arena
+        """Releases the shared memory, except memory that arrays still use. Can be called again."""
+        if "arena" in self.__dict__:
+            self.arena.close_fd()  # other processes must no longer find the memory, even if arrays keep it
+        for name in ("hub", "arena"):
+            self.__dict__.pop(name, None)

@@ -6,6 +6,7 @@ import logging
 import pickle
 import socket
 import warnings
+from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -18,17 +19,18 @@ from remuda._system.sockets import socket_pair
 
 ShownWarnings: TypeAlias = dict[str, dict[Any, Any]]  # by file: its registry of shown warnings, for `warn_explicit`
 
-_AT_ONCE = 1000  # the most datagrams per `drain`, so that fast writing workers do not keep the pool busy.
+_AT_ONCE = 1000  # the most datagrams per `drain`, so that fast writing workers do not keep the pool busy
 _ROOM = 1 << 20  # bytes of the socket's buffer; the kernel may give less.
 _SILENCE = 0.1  # seconds to wait for each datagram that was sent and has not come.
 _COUNTER = 1 << 32  # the number at which the count of datagrams wraps around
 
 
 class Relay:
-    """A socket that all workers of a pool write datagrams to. The pool's supervisor reads it.
+    """A socket that all workers of a pool write datagrams to.
 
     One socket serves all workers. A worker that dies while it writes leaves a whole datagram or none, and a successor
-    only needs the same descriptor.
+    only needs the same descriptor. One thread at a time passes the datagrams on to log handlers, which are code of the
+    program, so no other thread may wait for that thread.
     """
 
     def __init__(self, shown_warnings: ShownWarnings | None = None) -> None:
@@ -36,8 +38,8 @@ class Relay:
         self._reader, self._writer = socket_pair(socket.SOCK_SEQPACKET)
         self._writer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM)
         self._registries: ShownWarnings = {} if shown_warnings is None else shown_warnings
-        self._lock = fork_safe_lock()  # held while records are passed on
-        self._is_draining = False
+        self._left: deque[bytes] = deque()  # datagrams that had not been passed on when the socket was closed
+        self._lock = fork_safe_lock()  # held while a datagram is read, not while it is passed on
         self._received = 0  # datagrams
 
     def fileno(self) -> int:
@@ -49,59 +51,65 @@ class Relay:
         """The descriptor that workers inherit and write to."""
         return self._writer.fileno()
 
-    def drain(self, at_once: int = _AT_ONCE) -> None:
-        """Passes on at most `at_once` of the datagrams that have come. Raises no Exception."""
-        with self._lock:
-            if self._is_draining:  # a log handler, called by `drain`, has called the pool
-                return
-            self._is_draining = True
-            try:
-                while at_once > 0 and self._is_open:  # a log handler may have called `close`
-                    at_once -= 1
-                    datagram = self._reader.recv(MAX_BYTES, socket.MSG_DONTWAIT)
-                    self._received += 1
-                    make_way()
-                    self._pass_on(datagram)
-            except BlockingIOError:
-                pass
-            finally:
-                self._is_draining = False
+    def has_records(self) -> bool:
+        """Whether datagrams have come that were not passed on."""
+        return bool(self._left) or (self._is_open and wait_readable([self.fileno()], 0))
 
-    def drain_all(self, sent: Callable[[], int]) -> None:
+    def drain(self, after_each: Callable[[], object] = lambda: None) -> None:
+        """Passes on the datagrams that have come, and calls `after_each` after each one. Raises no Exception."""
+        at_once = _AT_ONCE
+        while (at_once > 0 or not self._is_open) and (datagram := self._next()) is not None:
+            at_once -= 1
+            make_way()
+            self._pass_on(datagram)
+            after_each()
+
+    def drain_all(self, sent: Callable[[], int], after_each: Callable[[], object] = lambda: None) -> None:
         """Passes on the datagrams in the socket, and those that wait in workers for room in the socket.
 
         The wait is limited, because a worker may be killed or stopped before it sends a record.
 
         Args:
             sent: Returns the number of datagrams that have been sent or are about to be sent.
+            after_each: Called after each datagram.
         """
-        with self._lock:
-            if self._is_draining:
-                return
-            first = sent()
-            self.drain(max(_AT_ONCE, self._missing(first)))
-            while self._is_open and self._missing(first) > 0:
-                if not wait_readable([self.fileno()], _SILENCE):
-                    self._received = first
-                self.drain(self._missing(first))
-            if self._is_open and self._missing(sent()) < 0:  # `sent` does not count the records of env builds
-                self._received = sent()
+        first = sent()
+        self.drain(after_each)
+        while self._is_open and self._missing(first) > 0:
+            if not wait_readable([self.fileno()], _SILENCE):
+                self._received = first
+            self.drain(after_each)
+        if self._is_open and self._missing(sent()) < 0:  # `sent` does not count the records of env builds
+            self._received = sent()
 
     def _missing(self, sent: int) -> int:
         """Returns the number of the `sent` datagrams that have not come; negative if more have come."""
         return (sent - self._received + _COUNTER // 2) % _COUNTER - _COUNTER // 2
+
+    def _next(self) -> bytes | None:
+        """Returns the next datagram; None if none has come."""
+        with self._lock:
+            if not self._is_open:
+                return self._left.popleft() if self._left else None
+            try:
+                datagram = self._reader.recv(MAX_BYTES, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return None
+            self._received += 1
+            return datagram
 
     @property
     def _is_open(self) -> bool:
         return self._reader.fileno() >= 0
 
     def close(self) -> None:
-        """Passes on the remaining datagrams, and closes the socket."""
+        """Closes the socket. The datagrams in it can still be passed on."""
         with self._lock:
-            try:
-                self.drain(10 * _AT_ONCE)  # the socket has room for fewer datagrams
-            finally:
-                self.drop_descriptors()
+            left = list[bytes]()
+            while self._is_open and (datagram := self._next()) is not None:
+                left.append(datagram)
+            self._left.extend(left)
+            self.drop_descriptors()
 
     def drop_descriptors(self) -> None:
         """Closes the descriptors, which a forked child has copies of."""

@@ -6,86 +6,83 @@ half done, such as the start of a process, runs in another thread while the main
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from typing import Generic, TypeVar
 
-from remuda._system.exiting import is_exiting
+from remuda import _core
+from remuda._system.exiting import is_exiting, own_threads
 from remuda._system.originals import thread as original
 from remuda._system.own_thread import OwnThread
 
 _Result = TypeVar("_Result")
 
+_SLICE = 0.05  # seconds between two calls of `meanwhile`
 
-def run_apart(work: Callable[[], _Result], cancel: Callable[[], object]) -> _Result:
+
+def run_apart(
+    work: Callable[[], _Result], cancel: Callable[[], object], meanwhile: Callable[[], object] | None = None
+) -> _Result:
     """Returns `work()`, called in a thread of its own, or raises its error.
 
-    If a signal handler raises meanwhile, calls `cancel`, waits until `work` has ended, and raises the handler's error.
-    Further interrupts do not shorten this wait. `cancel` must make `work` end soon.
+    Calls `meanwhile` every 50 ms in the calling thread. It may run code of the program, and raise to end the work.
 
-    Calls `work` directly in a thread other than the main thread, which no signal handler interrupts. It also does so if
-    no thread can be started, as at the interpreter's exit.
+    If a signal handler raises meanwhile, calls `cancel`, waits until `work` has ended, and raises the handler's error.
+    `cancel` must make `work` end soon. A second interrupt ends this wait at once. Then `work` still runs, so it must
+    use nothing that the caller frees.
+
+    Calls `work` directly in a thread of a pool. It also does so if no thread can be started, as at the interpreter's
+    exit.
     """
-    if threading.current_thread() is not threading.main_thread() or is_exiting():
+    if original.get_ident() in own_threads or is_exiting():
         return work()
-    job = _Job(work)
+    job = Job(partial(copy_context().run, work))
+    thread = OwnThread(job.run, (), "remuda-apart")
+    has_thread = True
     try:
-        is_started = job.start()
-        if is_started:
-            job.wait()
+        try:
+            thread.start()
+        except RuntimeError:
+            if not thread.prevent():  # a signal handler has raised
+                raise
+            has_thread = False
+        while not thread.join(None if meanwhile is None else _SLICE):
+            if meanwhile is not None:
+                meanwhile()
     except BaseException:
         cancel()
-        job.wait_out()
+        thread.join()
         raise
-    return job.result() if is_started else work()
+    return job.result() if has_thread else work()
 
 
-class _Job(Generic[_Result]):
-    """Work that a thread runs, and its outcome."""
+class Job(Generic[_Result]):
+    """Work for another thread, and its outcome.
+
+    Attributes:
+        ended: Set when the work has ended.
+    """
 
     def __init__(self, work: Callable[[], _Result]) -> None:
-        self._work, self._context = work, copy_context()
-        self._claim = original.allocate_lock()  # held by the thread that runs the work, or by the caller that gave up
+        self._work = work
         self._values: list[_Result] = []
         self._error: BaseException | None = None
-        self._thread = OwnThread(self._run, (), "remuda-apart")
+        self.ended = _core.Event()
 
-    def _run(self) -> None:
-        if not self._claim.acquire(blocking=False):
-            return
+    def run(self) -> None:
+        work = self._work
+        del self._work  # the thread may keep this object
         try:
-            self._values.append(self._context.run(self._work))
+            self._values.append(work())
         except BaseException as error:
             # Without this frame, which refers to the error.
             self._error = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
-
-    def start(self) -> bool:
-        """Starts the thread. Returns False if the system allows no more threads; then the work will not begin."""
-        try:
-            self._thread.start()
-        except RuntimeError:
-            if not self._claim.acquire(blocking=False):  # a signal handler has raised
-                raise
-            return False
-        return True
-
-    def wait(self) -> None:
-        """Waits until the work has ended. After an interrupt, this can be called again."""
-        self._thread.join()
-
-    def wait_out(self) -> None:
-        """Waits until the work has ended, or prevents its begin if the start of the thread was interrupted."""
-        if self._claim.acquire(blocking=False):
-            return
-        has_ended = False
-        while not has_ended:
-            with suppress(BaseException):
-                self.wait()
-                has_ended = True
+        finally:
+            self.ended.set()
 
     def result(self) -> _Result:
+        """Returns the result of the work, which has ended, or raises its error. Call this once."""
         error, self._error = self._error, None
         if error is None:
             return self._values.pop()

@@ -1,16 +1,62 @@
-"""Threads of the pools' own, which run no code of the program, except its log handlers."""
+"""Threads of the pools' own, which run no code of the program unless their target does."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import BuiltinFunctionType
 from typing import Any
 
+from remuda import _core
 from remuda._system.exiting import own_threads
 from remuda._system.originals import thread as original
 
-_SLICE = 0.05  # seconds of a wait, because a signal that comes just before a wait is handled only after it
+_LAST_SECONDS = 1.0  # seconds for the last steps of a thread whose target has returned
+
+
+def _has_threads() -> bool:
+    """Returns whether `threading` starts threads, and not the greenlets of gevent or eventlet."""
+    return isinstance(threading._start_new_thread, BuiltinFunctionType)  # type: ignore[attr-defined]
+
+
+class Thread(threading.Thread):
+    """A daemon thread whose start is never left half done.
+
+    In `threading.Thread.start`, the exception of a signal handler can leave a thread that ends with a KeyError, or
+    waits for ever. So another thread, which no signal handler interrupts, makes this call for the main thread.
+    """
+
+    def __init__(self, target: Callable[..., object], args: tuple[Any, ...], name: str) -> None:
+        super().__init__(target=target, args=args, name=name, daemon=True)
+        self._launched = _core.Event()
+        self._is_launching = False
+        self._refusal: BaseException | None = None
+
+    def start(self) -> None:
+        """Starts the thread. If a signal handler raises, the thread may start nevertheless."""
+        if threading.current_thread() is not threading.main_thread() or not _has_threads():
+            return super().start()
+        self._is_launching = True
+        original.start_new_thread(self._launch, ())
+        self._launched.wait()
+        if self._refusal is not None:
+            raise self._refusal
+        return None
+
+    def has_started(self) -> bool:
+        """Returns whether the thread was started, also by a `start` in which a signal handler has raised."""
+        if self._is_launching:
+            self._launched.wait(_LAST_SECONDS)  # limited, because that may have prevented the launch
+        return self.ident is not None
+
+    def _launch(self) -> None:
+        try:
+            super().start()
+        except BaseException as error:
+            self._refusal = error
+        finally:
+            self._launched.set()
 
 
 class OwnThread:
@@ -18,17 +64,14 @@ class OwnThread:
 
     def __init__(self, target: Callable[..., object], args: tuple[Any, ...], name: str) -> None:
         self._target, self._args = target, args
-        self._running = original.allocate_lock()  # held until the target has returned
-        self._running.acquire()
-        self._thread: threading.Thread | None = None
+        self._ended = _core.Event()  # set when the target has returned
+        self._has_started = False
+        self._verdict: dict[str, bool] = {}  # "runs": whether the target runs. `setdefault` decides that atomically
+        self._thread = Thread(self._run, (), name) if _has_threads() else None
         self._ident: int | None = None
-        if isinstance(threading._start_new_thread, BuiltinFunctionType):  # type: ignore[attr-defined]  # not replaced
-            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the caller is this thread."""
-        return self._ident == original.get_ident()
+        if self._thread is not None:
+            # Without the program's trace function (`threading.settrace`), which may wait for a lock of the program.
+            self._thread.run = partial(_core.call_untraced, self._run)  # type: ignore[method-assign]
 
     def start(self) -> None:
         """Starts the thread. Raises RuntimeError if the system allows no more threads."""
@@ -36,21 +79,37 @@ class OwnThread:
             original.start_new_thread(self._run, ())
         else:
             self._thread.start()
+        self._has_started = True
 
-    def join(self) -> None:
-        """Waits for the end of the target, which was started. If a signal handler ends the wait, it can be repeated."""
-        while not self._running.acquire(timeout=_SLICE):
-            pass
-        self._running.release()
-        if self._thread is not None:  # not earlier, because an interrupted join may take the thread for ended
-            self._thread.join()
+    def prevent(self) -> bool:
+        """Prevents that the target runs, after a `start` that has raised. Returns False if the target already runs."""
+        return not self._verdict.setdefault("runs", False)
+
+    def join(self, seconds: float | None = None) -> bool:
+        """Returns whether the target has returned within `seconds` (None: no limit), or will never run.
+
+        Returns False at once if the thread is the calling thread. If a signal handler ends the wait, it can be
+        repeated. The thread that starts this thread is the first to call this method: it prevents a target that was
+        not started, or whose start was interrupted.
+        """
+        if not self._has_started and self.prevent():
+            return True
+        if self._ident == original.get_ident() or not self._ended.wait(seconds):
+            return False
+        if self._thread is not None:
+            self._thread.join(_LAST_SECONDS)
+        return True
 
     def _run(self) -> None:
+        if not self._verdict.setdefault("runs", True):
+            return
         self._ident = original.get_ident()
         own_threads.add(self._ident)
         try:
             self._target(*self._args)
         finally:
             del self._target, self._args
+            if self._thread is not None:
+                del self._thread.run  # it refers to this object
             own_threads.discard(self._ident)
-            self._running.release()
+            self._ended.set()

@@ -122,7 +122,7 @@ class SpaceCodec:
 
     def build_one(self, leaves: Sequence[Any], objects: Sequence[Any]) -> Any:
         """Builds one element of the space from its leaves. Copies the arrays."""
-        return _build(self.nest, lambda i: leaves[i].copy(), lambda j: objects[j])
+        return build(self.nest, [leaf.copy() for leaf in leaves], objects)
 
     def copy_one(self, value: Any, name: str = "obs") -> Any:
         """Returns a copy of an element of the space. Raises ValueError if the element does not fit the space."""
@@ -218,6 +218,11 @@ def _walk(nest: Nest, value: Any, path: str, error: Callable[[str], Exception]) 
             yield from _walk(child, value[i], f"{path}[{i}]", error)
     else:
         yield kind, body, value, path
+
+
+def build(nest: Nest, leaves: Sequence[Any], objects: Sequence[Any]) -> Any:
+    """Builds one element of the space of a codec that has this `nest`. The element shares the memory of its leaves."""
+    return _build(nest, lambda i: leaves[i], lambda j: objects[j])
 
 
 def _build(nest: Nest, column: Callable[[int], Any], obj: Callable[[int], Any]) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import reprlib
 import signal
+import sys
+import threading
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,7 +13,7 @@ from typing import Any, TypeAlias
 
 from remuda._wire import by_value
 from remuda._wire.pickling import Buffers, dump, load
-from remuda.errors import EnvError, Failure, InvalidEnvError, RemoteTraceback
+from remuda.errors import EnvError, Failure, InvalidEnvError, PickledException, RemoteTraceback, RemudaError
 
 
 def text_of(value: Any, make: Callable[[Any], str] = str, otherwise: str | None = None) -> str:
@@ -63,6 +65,9 @@ def traceback_of(error: BaseException) -> str:
 
 
 def _pickle_exception(error: BaseException) -> bytes | None:
+    spec = getattr(sys.modules.get(type(error).__module__), "__spec__", None)
+    if getattr(spec, "_initializing", False) and threading.current_thread() is not threading.main_thread():
+        return None  # pickling waits for the import of the class's module, which may wait for this thread
     try:
         pickled: bytes = by_value.dumps(error)
         loaded = load([pickled])
@@ -93,23 +98,20 @@ def _code_of(handler: Any) -> Any:
 
 
 def load_failure(parts: Buffers, interrupts: Interrupts | None = None) -> Failure:
-    """Loads a `Failure` from the message that the worker's `EnvHost.describe` made."""
+    """Loads a `Failure` from the message that the worker's `EnvHost.describe` made, except the exception in it."""
     # The message consists of plain data, so only an interrupt can raise here; the caller can call this again.
     slot, worker, operation, name, message, text, pickled = load(parts)
-    exception = (interrupts or {}).get(slot) if pickled == INTERRUPT else load_exception(text, pickled)
+    exception: BaseException | PickledException | None
+    exception = (interrupts or {}).get(slot) if pickled == INTERRUPT else pickled and PickledException(pickled, text)
     return Failure(slot, worker, operation, exception, name, message, text)
 
 
-def load_exception(text: str, pickled: bytes | None) -> BaseException | None:
-    """Loads an exception from the traceback and the pickle that `portable` returns; None if that fails."""
-    if pickled is None:
-        return None
-    try:
-        exception: BaseException = load([pickled])
-    except Exception:  # for example, the exception's class cannot be imported here
-        return None
-    exception.__cause__ = RemoteTraceback(text)
-    return exception
+def pickled_exception(failure: Failure) -> bytes | None:
+    """Returns the pickled exception of a failure; None if it has none, or one that cannot be pickled."""
+    exception = failure._exception
+    if isinstance(exception, PickledException):
+        return exception.pickled
+    return None if exception is None else portable(exception)[3]
 
 
 def dump_named(what: str, value: Any, shown: int | None = None) -> Buffers:
@@ -132,8 +134,21 @@ def not_loaded(env_id: int | None, worker: int, operation: str, what: str, error
 
 
 def build_error(failures: Sequence[Failure]) -> Exception:
-    """Returns the InvalidEnvError if a factory did not return an env, otherwise an EnvError with all failures."""
+    """Returns an InvalidEnvError if a factory did not return an env, otherwise an EnvError with all failures."""
     for failure in failures:
-        if isinstance(failure.exception, InvalidEnvError):
-            return failure.exception
+        if failure.type_name == _INVALID_ENV:
+            error = InvalidEnvError(failure.message)
+            error.__cause__ = RemoteTraceback(failure.traceback)
+            return error
     return EnvError(failures)
+
+
+_INVALID_ENV = f"{InvalidEnvError.__module__}.{InvalidEnvError.__qualname__}"
+
+
+def raised(error: BaseException) -> BaseException:
+    """Returns an error that is about to be raised in the program's thread. Makes its causes, by reading them."""
+    one: BaseException | None = error
+    while isinstance(one, RemudaError):
+        one = one.__cause__
+    return error

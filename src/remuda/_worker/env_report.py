@@ -15,9 +15,12 @@ from gymnasium.envs.registration import EnvSpec
 
 from remuda._relay.log import logger
 from remuda._wire import by_value
-from remuda._wire.codec import ColumnSpec
+from remuda._wire.codec import ColumnSpec, check_agreement
+from remuda._wire.computed import check_same
 from remuda._wire.env_state import StateSupport
 from remuda._wire.failures import is_interrupt, text_of
+from remuda._wire.layout import Layout
+from remuda._wire.rewards import check_same_rewards
 from remuda._worker.env_state import support_of
 from remuda._worker.forked_children import OneProcess
 from remuda._worker.own_attribute import own_attribute
@@ -203,14 +206,24 @@ def check_single(env: Any, factory: str) -> None:
     check_spaces(env, factory, ("observation_space", "action_space"))
 
 
-def check_same_spaces(report: EnvReport, known: EnvReport, factory: str) -> None:
-    """Raises InvalidEnvError if a rebuilt env has other spaces or rewards than its predecessor, `known`."""
-    for name in ("observation_space", "action_space", "reward_shape"):
-        if getattr(report, name) != getattr(known, name):
-            raise InvalidEnvError(
-                f"expected {factory} to build an env with the {name} of the one before, "
-                f"{getattr(known, name)}, got {getattr(report, name)}"
-            )
+def check_fit(layout: Layout, reports: Sequence[EnvReport], first: int = 0, name: str = "the pool") -> None:
+    """Checks that envs have the columns and rewards of a layout. The bounds of their spaces may differ.
+
+    Args:
+        layout: The layout of the pool.
+        reports: The reports of neighbouring envs.
+        first: The id of the first of these envs.
+        name: The name of the source of the layout, for errors.
+
+    Raises:
+        SpaceMismatchError, InvalidEnvError: Names the envs and the difference.
+    """
+    if not layout.any_observation:  # otherwise observations are checked as they arrive
+        spaces = [report.observation_space for report in reports]
+        check_agreement("observation", layout.observation_space, name, spaces, first)
+    check_agreement("action", layout.action_space, name, [report.action_space for report in reports], first)
+    check_same(layout.computed, name, {env: report.computed for env, report in enumerate(reports, first)})
+    check_same_rewards(layout.reward_shape, name, {env: one.reward_shape for env, one in enumerate(reports, first)})
 
 
 def report(

@@ -10,8 +10,7 @@ from remuda import _core
 from remuda._crash.episode_start import describe_start
 from remuda._seeds import derive_seed
 from remuda._wire.channel import Channel
-from remuda._wire.codec import check_agreement
-from remuda._wire.computed import Computed, blamed, check_same, fit
+from remuda._wire.computed import Computed, blamed, fit
 from remuda._wire.failures import INTERRUPT, Interrupts, dump_named, is_interrupt, portable
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
@@ -28,13 +27,12 @@ from remuda._wire.requests import (
     TakeState,
     WorkerRequest,
 )
-from remuda._wire.rewards import check_same_rewards
 from remuda._worker.env_report import (
     BuiltEnvs,
     EnvReport,
     Missing,
     Reports,
-    check_same_spaces,
+    check_fit,
     check_single,
     close_or_warn,
     free_closed_env,
@@ -87,9 +85,8 @@ class EnvHost(RowPickling):
         self._computed: Sequence[Computed] = ()  # the columns of values that the caller's functions compute
         self._keeps_factories, self._is_lazy = spec.rebuilds or spec.is_lazy, spec.is_lazy
         self._env_fns: dict[int, EnvFn] = {}  # by index in `envs`: factories of envs that may have to be built later.
-        self._reports: Reports = []  # one per slot: the report that later envs of the slot must match
         self._before_goodbye = before_goodbye
-        self._layout: Layout  # set by `start`, before the loop can call a hook
+        self._layout: Layout  # set before the loop can call a hook
         self._arena: _core.Arena | None = None
         self._defaults = ResetDefaults()
         self._remembered = RememberedCalls()  # the lasting calls, which rebuilt envs get again.
@@ -121,6 +118,7 @@ class EnvHost(RowPickling):
         computed: Sequence[Computed] = (),
         before_each: Callable[[int], object] = lambda slot: None,
         *,
+        layout: Layout | None = None,
         by_reset: bool = False,
     ) -> Reports:
         """Builds the envs.
@@ -129,10 +127,12 @@ class EnvHost(RowPickling):
             env_fns: A factory for each env.
             computed: The caller's columns.
             before_each: Called before each env is built, with its first slot.
+            layout: The layout that the envs must fit, if this worker is a successor.
             by_reset: Whether the first reset or call of each env builds it, rather than this function.
 
         Raises:
-            BuildError: A factory raised, or did not return an env of its own. Envs that were built are closed.
+            BuildError: A factory raised, or did not return an env of its own that fits. Envs that were built are
+                closed.
         """
         reports: Reports = []
         self._computed = computed
@@ -140,14 +140,16 @@ class EnvHost(RowPickling):
             self._current = slot
             before_each(slot)
             try:
-                reports += [self._build_first(slot, env_fn, by_reset=by_reset)] * self.width
+                report = self._build_first(slot, env_fn, by_reset=by_reset)
+                if layout is not None and report is not None:
+                    check_fit(layout, [report], slot)
+                reports += [report] * self.width
                 self._keep_factory(slot, env_fn)
             except BaseException as error:
                 failure = self.describe(error, slot, "build")
                 self.close_quietly()
                 raise BuildError(failure) from error
         self._current = None
-        self._reports = reports
         return reports
 
     def _build_first(self, slot: int, env_fn: EnvFn, *, by_reset: bool) -> EnvReport | None:
@@ -345,28 +347,13 @@ class EnvHost(RowPickling):
         if is_there:
             self._empty(slot, Missing(InvalidEnvError(f"env {slot} could not be rebuilt")))
         env = self._make(self._env_fns[place], self.name_of_factory(slot))
-        self._check_spaces(slot, self._report(env))
+        check_fit(self._layout, [self._report(env)], slot)
         if is_first:
             self._repeat(slot, env)
         else:
             self._prepare(slot, env)
         self._emptied.discard(slot)
         self._put(slot, env)
-
-    def _check_spaces(self, slot: int, report: EnvReport) -> None:
-        """Checks that a new env has the spaces of its predecessor, or of the pool if it is the slot's first env."""
-        first = slot - self.info.env_ids[0]
-        known = self._reports[first]
-        if known is None:
-            layout = self._layout
-            if not layout.any_observation:
-                check_agreement("observation", layout.observation_space, "the pool", [report.observation_space], slot)
-            check_agreement("action", layout.action_space, "the pool", [report.action_space], slot)
-            check_same(layout.computed, "the pool", {slot: report.computed})
-            check_same_rewards(layout.reward_shape, "the pool", {slot: report.reward_shape})
-            self._reports[first : first + self.width] = [report] * self.width
-            return
-        check_same_spaces(report, known, self.name_of_factory(slot))
 
     def _empty(self, slot: int, stand_in: Missing | None) -> None:
         """Closes the env of a slot, if there is one, and leaves `stand_in` in its place."""
@@ -421,9 +408,7 @@ class EnvHost(RowPickling):
         del self._replacing[slot]
         self._emptied.discard(slot)
         self._put(slot, env)
-        place = self._place_of(slot)
         self._keep_factory(slot, env_fn)
-        self._reports[place * self.width : (place + 1) * self.width] = [self._report(env)] * self.width
         return None
 
     def _drop_replacement(self, slot: int) -> None:

@@ -6,7 +6,7 @@ import gc
 import os
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.envs.registration import registry
 
 from remuda import _core
-from remuda._relay.output import WorkerOutput, settle_output
+from remuda._relay.output import settle_output
 from remuda._relay.sender import RelayHandler, start_relaying
 from remuda._relay.stacks import answer_for_stacks
 from remuda._relay.verbosity import Verbosity
@@ -22,7 +22,7 @@ from remuda._system.sockets import open_socket
 from remuda._wire.channel import SocketChannel
 from remuda._wire.computed import Computed
 from remuda._wire.failures import dump_named
-from remuda._wire.pickling import dump, load, share_main
+from remuda._wire.pickling import Buffers, dump, load, share_main
 from remuda._wire.registrations import load_registrations
 from remuda._wire.sealed_file import Address, fetch
 from remuda._worker.env_report import renders
@@ -43,7 +43,7 @@ _MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_")
 
 
 class Inherited(NamedTuple):
-    """The factories and computed columns of a worker that is forked from the pool's process."""
+    """The factories and computed columns of a worker that is forked from a template, which has inherited them."""
 
     env_fns: Sequence[EnvFn] = ()
     computed: Sequence[Computed] = ()
@@ -66,7 +66,7 @@ class WorkerConfig:
     identity: Identity
     factories: Inherited | Addresses
     verbosity: Verbosity
-    output: WorkerOutput
+    output: str
     variables: Mapping[str, str]  # the worker's environment variables.
     replaced: Mapping[int, Carried] = field(default_factory=dict)  # by index of the worker's env: its new factory
 
@@ -79,10 +79,10 @@ def environment(threads: int | None) -> dict[str, str]:
     return env
 
 
-def run_worker(fd: int, owner: int, config: WorkerConfig | None = None) -> None:
+def run_worker(fd: int, owner: int, inherited: Inherited | None = None) -> None:
     """Serves the pool at the other end of the socket `fd`, until the pool or the process `owner` ends.
 
-    `config`: the inherited configuration; None: it comes through the socket.
+    `inherited`: what comes from the owner, of which this process is a copy; None: it comes through the socket.
     """
     gc.freeze()  # otherwise garbage collections write to, and so copy, memory shared with the parent.
     # The worker has a process group of its own, because Ctrl-C in the terminal must reach only the pool. Killing the
@@ -95,16 +95,14 @@ def run_worker(fd: int, owner: int, config: WorkerConfig | None = None) -> None:
     np.random.seed()  # otherwise all workers forked from one process would draw the same numbers
     channel = SocketChannel(open_socket(fd))
     try:
-        if config is None:
-            relay, payload = channel.recv_fds(2)
-            address, *more = channel.recv()
-            config = load(fetch(payload, address))
-        else:
+        relay, payload = channel.recv_fds(2)
+        address, *successor = channel.recv()
+        config: WorkerConfig = load(fetch(payload, address))
+        if inherited is not None:
             share_main()
-            (relay,), payload = channel.recv_fds(1), None
-            _, *more = channel.recv()
+            config = replace(config, factories=inherited)
         config.identity.settle(owner)
-        _serve(channel, config, relay, payload, by_reset=bool(more))
+        _serve(channel, config, relay, payload, successor)
     except (EOFError, ConnectionError):
         pass  # the pool has ended or has abandoned this worker
     finally:
@@ -112,8 +110,11 @@ def run_worker(fd: int, owner: int, config: WorkerConfig | None = None) -> None:
         flush_output()
 
 
-def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, payload: int | None, *, by_reset: bool) -> None:
-    """`by_reset`: whether the first resets of the envs build them."""
+def _serve(
+    channel: SocketChannel, config: WorkerConfig, relay: int, payload: int, successor: Sequence[memoryview]
+) -> None:
+    """Serves the pool. `successor`: for a successor, the address of the layout, and a text if resets build the envs."""
+    packed = _receive_layout(channel, successor[0]) if successor else None
     _set_up_process(config)
     handler = RelayHandler(open_socket(relay), config.spec.info.index)
     host = make_host(config.spec, channel, lambda: handler.flush(_FLUSH_SECONDS))
@@ -128,11 +129,13 @@ def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, payload: in
 
     try:
         env_fns, computed = _load_factories(config, payload)
+        layout = None if packed is None else load(packed)
     except BaseException as error:
         return report(b"failed", *host.describe(error, None, "build"))
     try:
-        reports, first = timed(partial(host.build, env_fns, computed, by_reset=by_reset))
-        parts = dump_named("spaces and metadata", reports)
+        by_reset = bool(successor and successor[1])
+        reports, first = timed(partial(host.build, env_fns, computed, layout=layout, by_reset=by_reset))
+        parts = () if successor else dump_named("spaces and metadata", reports)
     except BuildError as error:
         return report(b"failed", *error.failure)
     except Exception as error:
@@ -144,9 +147,10 @@ def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, payload: in
         report(*dump(try_second_build(env_fns[0], host.envs[0], first, load(limits), own_process=True)))
         (address,) = channel.recv()
     is_freed = any(map(renders, reports))
-    del config, env_fns, computed, reports, parts
+    del config, env_fns, computed, reports, parts, packed
     arena_fd, payload, wakeup_fd = channel.recv_fds(3)
-    layout, info_columns, defaults = load(fetch(payload, address))
+    layout_sent, info_columns, defaults = load(fetch(payload, address))
+    layout = layout or layout_sent
     os.close(payload)
     if not is_freed:
         gc.freeze()  # the envs live as long as this process, so no collection needs to scan them
@@ -156,21 +160,28 @@ def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, payload: in
     loop.run()
 
 
-def _load_factories(config: WorkerConfig, payload: int | None) -> tuple[list[EnvFn], Sequence[Computed]]:
+def _receive_layout(channel: SocketChannel, address: memoryview) -> Buffers:
+    (fd,) = channel.recv_fds(1)
+    try:
+        return fetch(fd, address)
+    finally:
+        os.close(fd)
+
+
+def _load_factories(config: WorkerConfig, payload: int) -> tuple[list[EnvFn], Sequence[Computed]]:
     """Returns the factories of the envs, and the computed columns. Takes on the program's modules and Gymnasium ids."""
-    if isinstance(config.factories, Inherited):
-        env_fns, computed = list(config.factories.env_fns), config.factories.computed
-    else:
-        assert payload is not None  # a worker without inherited factories gets a sealed file
-        addresses = config.factories
-        try:
+    try:
+        if isinstance(config.factories, Inherited):
+            env_fns, computed = list(config.factories.env_fns), config.factories.computed
+        else:
+            addresses = config.factories
             load(fetch(payload, addresses.program)).adopt()
             ids = load_registrations(load(fetch(payload, addresses.registrations)))
             registry.update(ids)
             env_fns = [with_ids(ids, env_fn) for env_fn in load(fetch(payload, addresses.env_fns))]
             computed = load(fetch(payload, addresses.computed))
-        finally:
-            os.close(payload)
+    finally:
+        os.close(payload)
     for place, carried in config.replaced.items():
         env_fns[place] = unpack(carried)
     return env_fns, computed

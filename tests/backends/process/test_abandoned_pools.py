@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pool_envs import Gate, counting, hooked
-from programs import Script, pids_of
+from programs import Script, collect, pids_of
 
 from remuda import (
     Pool,
@@ -44,6 +44,7 @@ def test_a_forgotten_pool_may_end_while_another_starts(monkeypatch: pytest.Monke
         del pool, cycle
         with Pool(counting(1)) as other:
             assert other.reset().obs[:, 0].tolist() == [0]
+            collect()
             assert not any(Path(f"/proc/{pid}").exists() for pid in pids)  # the fork server has reaped them
     finally:
         gc.enable()

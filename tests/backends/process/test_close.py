@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from control_group import ControlGroup
 from pool_envs import TextEnv, counting
-from programs import Watched, await_sleep, holdings, kill, pids_of
+from programs import Watched, await_sleep, collect, holdings, kill, pids_of
 
 from remuda import CloseTimeoutError, Pool, RemudaError, WorkerDiedError
 from remuda._backends.process import os_process as launch
@@ -53,6 +53,7 @@ def test_close_reports_a_worker_that_does_not_end(how: str, monkeypatch: pytest.
         pass
     assert pool.workers[0].exitcode is not None
     del pool, raised
+    collect()
     assert holdings() == before
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 from pool_envs import Gate, counting, gated, hooked
-from programs import Script, holdings, kill, zombies
+from programs import Script, collect, holdings, kill, zombies
 
 from remuda import FaultPolicy, Pool
 
@@ -45,11 +44,11 @@ def test_an_interrupt_while_envs_are_built_leaves_nothing(start_method: Any, ser
     if serially:
         options["num_workers"] = "auto"  # builds the first env alone
     assert_usable(start_method=start_method)
-    gc.collect()
+    collect()
     before = holdings()
     with interrupted_at(gate):
         Pool(hooked(3, build=lambda _: gate.wait()) if serially else gated([None, gate, None], "build"), **options)
-    gc.collect()
+    collect()
     assert holdings() == before
     assert not zombies()
     assert_usable(start_method=start_method)
@@ -80,7 +79,7 @@ def test_an_interrupt_while_the_fork_server_imports_a_module(
         assert user.step([1, 2]).rewards.tolist() == [1, 2]
         user.close()
         del user
-    gc.collect()
+    collect()
     after = holdings()
     assert (after["threads"], after["children"]) == (before["threads"], before["children"])
     assert not zombies()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 from collections.abc import Callable, Iterable
@@ -14,7 +13,7 @@ import pytest
 import simulators
 from pairs import each
 from pool_envs import counting, hooked
-from programs import Script, end_process, kill, reap_orphans
+from programs import Script, collect, end_process, kill, reap_orphans
 
 from remuda import Pool, WorkerDiedError
 
@@ -58,7 +57,7 @@ def test_simulators_end_with_their_pool(end: str, start_method: Any) -> None:
     started = start_simulators(pool)
     if end == "forget":
         del pool
-        gc.collect()
+        collect()
     else:
         if end == "no answer":
             os.kill(pool.workers[0].pid or 0, signal.SIGSTOP)

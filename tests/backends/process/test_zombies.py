@@ -4,7 +4,6 @@ would.
 
 from __future__ import annotations
 
-import gc
 import itertools
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import pytest
 from drawn import MINUTES
 from interrupting import Interrupt, interrupting
 from pool_envs import counting
-from programs import Script, holdings
+from programs import Script, collect, holdings
 
 from remuda import Pool
 from remuda._engine.pool import pool
@@ -107,13 +106,13 @@ say("reaped")
     assert run.await_end() == (0, "", "")
 
 
-@pytest.mark.parametrize("end", ["os.kill(server, signal.SIGKILL)", "pool.close(); del pool; gc.collect()"])
+@pytest.mark.parametrize("end", ["os.kill(server, signal.SIGKILL)", "pool.close(); del pool; collect()"])
 def test_workers_that_a_fork_server_did_not_reap_are_reaped(end: str, script: Callable[..., Script]) -> None:
     """The server was stopped when they died, and then ended."""
     run = script(
         TAKES_IN_ORPHANS
         + f"""
-import gc
+from programs import collect
 pool = Pool(counting(3), faults=FaultPolicy("restart", backoff=0))
 (server, *_), workers = pool.apply(lambda env: os.getppid()), pids(pool)
 pool.reset()
@@ -143,7 +142,7 @@ def test_an_interrupt_while_envs_are_built_leaves_no_zombie(start_method: str, s
         + f"""
 def build(env):
     simulators.start_all()
-    os.kill(os.getppid() if "{start_method}" != "forkserver" else OWNER, signal.SIGINT)
+    os.kill(OWNER, signal.SIGINT)
     wait_for_ever()
 
 OWNER = os.getpid()
@@ -170,29 +169,31 @@ def is_starting(frame: FrameType) -> bool:
 def test_an_interrupt_anywhere_in_a_start_leaves_no_process() -> None:
     """No interrupt leaves a process or a descriptor."""
     Pool(counting(1), start_method="fork").close()
-    gc.collect()
+    collect()
     before = holdings()
     for n in itertools.count(0, 1 if MINUTES else 17):
         with interrupting(n, tuple(STARTS), is_starting) as hit, suppress(Interrupt):
             Pool(counting(1), start_method="fork").close()
         if not hit:
             break
-        gc.collect()
+        collect()
         assert holdings() == before, hit
     assert n > 100
 
 
+@pytest.mark.parametrize("start_method", START_METHODS)
 def test_a_worker_is_found_before_it_runs_after_an_interrupted_start(
-    script: Callable[..., Script], tmp_path: Path
+    start_method: str, script: Callable[..., Script], tmp_path: Path
 ) -> None:
     """The worker has not yet run a line of its own code."""
     fifo = tmp_path / "fifo"
     (tmp_path / "pausing.py").write_text(
         f"""
 import os
+OWNER = os.getpid() if "{start_method}" == "fork" else None
 
 def pause():
-    if os.path.exists({str(fifo)!r}):
+    if os.path.exists({str(fifo)!r}) and os.getppid() != OWNER:  # in a worker
         open({str(fifo)!r}).read()  # until somebody writes to it: for ever
 
 os.register_at_fork(after_in_child=pause)
@@ -202,8 +203,11 @@ os.register_at_fork(after_in_child=pause)
         TAKES_IN_ORPHANS
         + f"""
 sys.path.insert(0, {str(tmp_path)!r})
+if "{start_method}" == "fork":
+    import pausing
 from remuda._backends.forkserver import client as forkserver
-with Pool(counting(2), preload=("pausing",)) as pool:
+options = dict(start_method="{start_method}", preload=("pausing",))
+with Pool(counting(2), **options) as pool:
     before = {{*children(), *(str(worker.pid) for worker in pool.workers)}}
     os.mkfifo({str(fifo)!r})
     receive = forkserver.receive
@@ -216,7 +220,7 @@ with Pool(counting(2), preload=("pausing",)) as pool:
 
     forkserver.receive = interrupted
     try:
-        Pool(counting(2), preload=("pausing",))
+        Pool(counting(2), **options)
     except KeyboardInterrupt:
         say(sorted({{*children()}} - before))
 """

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pairs import each
 from pool_envs import CountingEnv, NestedEnv, counting, with_infos
+from programs import Script, collect
 
 from remuda import Batch, Pool, _core
 
@@ -89,6 +90,48 @@ def test_all_frames_but_one_can_be_held(frames: int) -> None:
         held.clear()
         del copies
         assert is_view(pool.step([0, 0]).obs) == (frames > 1)
+
+
+COPYING = """
+import resource
+
+class Large(CountingEnv):
+    def __init__(self):
+        super().__init__()
+        self.observation_space = gymnasium.spaces.Box(0, 255, (1 << 23,), np.uint8)
+
+    def observe(self):
+        return np.full(1 << 23, self.steps, np.uint8)
+
+with Pool([Large] * 3, num_workers=1) as pool:  # a batch has 24 MB
+    held = [pool.reset(), *(pool.step([1] * 3) for _ in range(2))]
+    say([pool.owns(batch.obs) for batch in held])
+    pool.send([7] * 3)
+    pool.call("echo")  # the results have arrived when this returns
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (4 << 20), before[1]))
+    for _ in range(3):
+        try:
+            pool.recv()
+        except MemoryError:
+            say(pool.pending)
+    resource.setrlimit(resource.RLIMIT_AS, before)
+    batch = pool.recv()
+    say([batch.rewards.tolist(), batch.obs[:, 0].tolist(), pool.owns(batch.obs)])
+    held.clear()
+    del batch
+    say([pool.owns(pool.step([1] * 3).obs) for _ in range(4)])
+"""
+
+
+def test_a_batch_for_which_memory_is_missing_is_not_lost(script: Callable[..., Script]) -> None:
+    run = script(COPYING)
+    assert run.read_line() == [True] * 3
+    assert [run.read_line() for _ in range(3)] == [3] * 3
+    assert run.read_line() == [[7.0] * 3, [3] * 3, False]
+    assert run.read_line() == [True] * 4
+    assert run.await_end() == (0, "", "")
 
 
 DERIVED: dict[str, Callable[[Batch], Any]] = {
@@ -216,7 +259,7 @@ def test_arrays_outlive_the_pool(how: str, backend: Any) -> None:
     del part, pool
     for thread in threads:  # a thread holds the memory until it ends
         thread.join()
-    gc.collect()
+    collect()
     assert not arenas()
 
 

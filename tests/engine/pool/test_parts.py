@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from accidents import raise_value_error
 from hypothesis import given
 from hypothesis import strategies as st
 from pool_envs import Gate, NestedEnv, TextEnv, counting, gated, hooked
+from programs import collect
 
 from remuda import EnvError, InvalidActionError, Pool, StateError, _core
 from remuda._engine.commands.engine import shares_of_parts
@@ -200,10 +200,10 @@ def test_parts_keep_their_pool_open_while_they_are_held() -> None:
     workers = pool.workers
     parts = pool.split(2)
     del pool
-    gc.collect()
+    collect()
     assert parts[1].reset().env_ids.tolist() == parts[1].env_ids.tolist()
     del parts
-    gc.collect()
+    collect()
     assert not any(worker.is_alive() for worker in workers)
 
 

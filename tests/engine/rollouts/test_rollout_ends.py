@@ -6,13 +6,14 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from accidents import kill_myself
 from pairs import each
-from pool_envs import begun, counting, hooked
+from pool_envs import Gate, begun, counting, hooked
 from rollout_envs import FailingEnv, ending, fill
 
 import remuda
@@ -74,6 +75,21 @@ def test_unfilled_rows_of_an_open_rollout_are_empty() -> None:
         pool.step([3, 3])
         assert rollout.rewards[1:].tolist() == [[0.0, 0.0]] * 3
         assert not rollout.terminations[1:].any()
+
+
+def test_steps_of_all_envs_have_the_order_of_the_envs_while_only_some_have_rows_left(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    hook = lambda _, action: gate.wait() if action == 9 else None  # noqa: E731
+    with begun(hooked(2, [0], step=hook), num_workers=2) as pool:
+        rollout = pool.rollout(2)
+        pool.step([1], [1])
+        for _ in range(2):  # the rows of the envs lie in two frames of the rollout, then in the rollout and outside
+            pool.send([9, 5])
+            pool.call("echo", env_ids=[1])  # the result of env 1 has arrived when this returns
+            gate.let_pass()
+            batch = pool.recv()
+            assert (batch.env_ids.tolist(), batch.rewards.tolist()) == ([0, 1], [9.0, 5.0])
+        assert rollout.valid.all() and pool.owns(pool.step([1, 1]).obs)
 
 
 # -- parts ----------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import signal
 import sys
@@ -18,7 +17,7 @@ from crash_matrix import DOCUMENT, OUTCOMES, ROWS, Outcome, Phase, Policy, Row, 
 from failing import LIMIT
 from pairs import covering
 from pool_envs import counting, hooked
-from programs import Script, holdings
+from programs import Script, collect, holdings
 
 from remuda import (
     Batch,
@@ -225,14 +224,14 @@ def check_truncation(batch: Batch, row: Row, phase: Phase) -> None:
 def fork_server() -> None:
     """Starts the fork server and leaves it running."""
     Pool(counting(1)).close()
-    gc.collect()
+    collect()
 
 
 @pytest.fixture
 def nothing_is_held(fork_server: None) -> Iterator[None]:
     before = holdings()
     yield
-    gc.collect()
+    collect()
     assert holdings() == before
 
 

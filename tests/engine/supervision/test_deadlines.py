@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 from accidents import hold_the_gil, once
-from failing import LIMIT, keep_busy
+from failing import LIMIT, fault_in, keep_busy
 from pool_envs import Gate, TextEnv, counting, gated, hooked
-from programs import Script, await_sleep, pids_of
+from programs import Script, await_sleep, kill, pids_of
 
 from remuda import EnvTimeoutError, FaultPolicy, Pool
 
@@ -29,6 +29,36 @@ def test_a_deadline_is_kept_while_other_envs_keep_the_pool_busy() -> None:
         pool.reset()
         with pytest.raises(EnvTimeoutError):
             keep_busy(pool)
+
+
+def compute() -> None:
+    """Holds the GIL for some tenths of a second, and uses a core."""
+    sorted(_NUMBERS)
+
+
+_NUMBERS = [hash(str(n)) for n in range(400_000)]
+
+
+def test_an_env_that_hangs_is_noticed_while_the_learner_holds_the_gil_in_pieces() -> None:
+    with Pool(hooked(2, step=hold_the_gil), faults=FaultPolicy("restart", step_timeout=LIMIT, backoff=0)) as pool:
+        pool.reset()
+        pool.send([1, 1])
+        while pool.stats().restarts == 0:
+            compute()
+        assert fault_in(pool.recv(order="slot"), 1).kind == "timeout"
+
+
+def test_a_build_that_hangs_is_noticed_while_the_learner_holds_the_gil_in_pieces(tmp_path: Path) -> None:
+    build = once(tmp_path / "built", hold_the_gil, skip=1)
+    with Pool(hooked(2, build=build), faults=FaultPolicy("restart", backoff=0, max_restarts=9)) as pool:
+        successors = pool._exchange.supervisor.workers.successors
+        assert successors is not None
+        successors.start_timeout = LIMIT  # the first workers have as long as they need
+        pool.reset()
+        kill(pool, 1)
+        while pool.stats().restarts == 0:
+            compute()
+        assert pool.reset().obs[:, 2].tolist() == [0, 0]
 
 
 def test_idle_workers_miss_no_deadline(tmp_path: Path) -> None:
@@ -161,6 +191,12 @@ with Pool(hooked(2, step=stand_once()), faults=FaultPolicy("restart", step_timeo
     batch = pool.recv()
     say([batch.truncations.tolist(), batch.obs[:, 2].tolist(), pool.stats().restarts])
 """
+COMPUTE = """
+    import select
+    numbers = [hash(str(n)) for n in range(400_000)]
+    while not select.select([0], [], [], 0)[0]:
+        sorted(numbers)  # holds the GIL
+"""
 IN_A_BUILD = """
 with Pool(hooked(2, build=stand_once(skip=1)), faults=FaultPolicy("restart", backoff=0), start_timeout=30) as pool:
     successors = pool._exchange.supervisor.workers.successors
@@ -186,10 +222,13 @@ with Pool(hooked(2, build=stand_once()), start_timeout=LIMIT) as pool:
     say(pool.reset().obs[:, 1].tolist())
 """
 IN_THE_CLOSE = """
+def names_of_threads():
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("remuda")]
+
 pool = Pool(hooked(2, close=stand_once()), backend={backend!r})
 say("ready")
 pool.close(timeout=LIMIT)
-say([worker.exitcode for worker in pool.workers] if {backend!r} == "process" else threading.active_count())
+say([worker.exitcode for worker in pool.workers] if {backend!r} == "process" else names_of_threads())
 """
 
 
@@ -198,8 +237,9 @@ say([worker.exitcode for worker in pool.workers] if {backend!r} == "process" els
     [
         (IN_THE_FIRST_BUILD, [1, 1]),
         (IN_THE_CLOSE.format(backend="process"), [0, 0]),
-        (IN_THE_CLOSE.format(backend="thread"), 1),
+        (IN_THE_CLOSE.format(backend="thread"), []),
         (IN_A_STEP.format(meanwhile="sys.stdin.readline()"), [[False, False], [1, 1], 0]),
+        (IN_A_STEP.format(meanwhile=COMPUTE), [[False, False], [1, 1], 0]),
         (IN_A_BUILD, [[False, False], [0], 1]),
     ],
     ids=[
@@ -207,6 +247,7 @@ say([worker.exitcode for worker in pool.workers] if {backend!r} == "process" els
         "in the close",
         "in the close of threads",
         "while the learner learns",
+        "while the learner holds the GIL",
         "in the build of a successor",
     ],
 )

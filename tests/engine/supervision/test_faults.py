@@ -1,11 +1,20 @@
-"""Failures of several envs and workers are raised together."""
+"""Failures of several envs and workers are raised together, and do not keep a dropped pool alive."""
 
 from __future__ import annotations
 
-import pytest
-from failing import failure, faults_of
+import gc
+import weakref
+from contextlib import suppress
+from typing import Any
 
-from remuda import EnvError, WorkerDiedError
+import pytest
+from accidents import kill_myself, raise_value_error
+from failing import MODES, failure, fault_in, faults_of
+from pairs import each
+from pool_envs import begun, hooked
+from programs import kill
+
+from remuda import EnvError, FaultPolicy, Pool, WorkerDiedError
 
 
 def test_failures_are_raised_together_in_order() -> None:
@@ -39,3 +48,38 @@ def test_faults_are_raised_together_deaths_first() -> None:
     assert isinstance(raising, EnvError)
     assert f"; and {second}; and {raising}" in str(raised.value)
     faults.raise_any()  # all faults have been raised
+
+
+def _death_in_a_call(pool: Pool) -> None:
+    pool.call("poke")
+
+
+def _death_while_idle(pool: Pool) -> None:
+    kill(pool, 1)
+    pool.call("poke")
+
+
+def _exception(pool: Pool) -> None:
+    raise fault_in(pool.step([1, 1]), 1).error
+
+
+@each(fault=[_death_in_a_call, _death_while_idle, _exception], mode=MODES)
+def test_an_error_whose_fault_the_pool_keeps_does_not_keep_the_pool(fault: Any, mode: Any) -> None:
+    def raise_and_drop() -> weakref.ref[Pool]:
+        faults = FaultPolicy("restart", backoff=0)
+        pool = begun(hooked(2, step=raise_value_error, call=kill_myself), faults=faults, autoreset=mode)
+        with suppress(WorkerDiedError, EnvError):
+            try:
+                fault(pool)
+            except BaseException as error:
+                kept.append(error)  # its traceback has this frame, and so the pool
+                raise
+        kept.append(kept)
+        return weakref.ref(pool)
+
+    kept: list[Any] = []
+    gone = raise_and_drop()
+    assert len(kept) == 2
+    del kept
+    gc.collect()
+    assert gone() is None

@@ -255,16 +255,21 @@ def test_a_log_handler_that_raises_loses_no_death(mode: Any, kind: Any, capsys: 
         try:
             for env in (1, 2, 3):
                 kill(pool, env)
-            batch = pool.step([1] * 4)
+            pool.send([1] * 4)
+            batch = None
+            while batch is None:  # Ctrl-C in a log handler ends the call, which loses nothing
+                with suppress(KeyboardInterrupt):
+                    batch = pool.recv()
             while len(logged) < 3:
-                pool.call("echo", 7)
+                with suppress(KeyboardInterrupt):
+                    pool.call("echo", 7)
         finally:
             logger.removeHandler(handler)
         assert sorted(logged) == [1, 2, 3]
         assert batch.truncations.tolist() == [False, True, True, True]
         assert [fault_in(batch, env).env_id for env in (1, 2, 3)] == [1, 2, 3]
         assert_usable(pool, [])
-    assert kind.__name__ in capsys.readouterr().err
+    assert kind is KeyboardInterrupt or kind.__name__ in capsys.readouterr().err
 
 
 def test_signals_while_many_workers_die() -> None:

@@ -64,6 +64,18 @@ def test_a_worker_is_replaced_between_two_episodes(mode: Any, on_fault: Any, cap
     assert "256 MiB; it is replaced between two episodes" in record.getMessage()
 
 
+@each(mode=["next_step", "same_step"], on_fault=["raise", "restart"])
+def test_observations_and_rollouts_after_a_replacement(mode: Any, on_fault: Any) -> None:
+    with Pool(leaky(False, True), autoreset=mode, faults=on_fault, max_worker_memory=LIMIT) as pool:
+        before, last = pids_of(pool)[1], pool.reset()
+        while pids_of(pool)[1] == before:
+            last = pool.step([1, 1])
+        pool.request_obs()
+        assert pool.recv().obs.tolist() == last.obs.tolist()
+        for step in pool.rollout(4):
+            step.act([1] * len(step.env_ids))
+
+
 def test_memory_of_child_processes_counts() -> None:
     with Pool(leaky(True, outside=True), max_worker_memory=LIMIT) as pool:
         before = pids_of(pool)[0]

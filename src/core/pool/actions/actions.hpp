@@ -62,6 +62,8 @@ class Actions {
 
   // The columns of the actions, with a row for each slot and the rows of rollouts.
   std::vector<Column> columns() const;
+  // The Python function `convert`.
+  nb::object& converter() { return convert_; }
 
  private:
   bool convert_each(Leaves& leaves, std::uint32_t count) const;

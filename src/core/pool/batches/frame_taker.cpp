@@ -55,7 +55,8 @@ Batch FrameTaker::take(Part& part, const std::vector<Run>& runs, bool is_whole_f
   }
   if (is_whole_frame && part.may_lend(first)) {
     const auto rows = static_cast<std::uint32_t>(part.slots().size());
-    LentFrames::Frame frame = lent.lend(arena_, part.book(), part.lend(first) - 1, first, rows);
+    LentFrames::Frame frame = lent.lend(arena_, part.book(), part.number_in_book(first), first, rows);
+    part.lend(first);
     nb::object lease = frame->lease();
     return view(std::move(lease), std::move(frame));
   }

@@ -29,9 +29,9 @@ class FrameTaker {
   }
   nb::object& source() { return source_; }
 
-  // Makes a batch of the runs that were taken from a part, in this order. Lends their frame, or frees their rows after
-  // copying them. `env_ids`: the slots. `lent`: the part's lent frames. `rollout`: the lease on the rollout that the
-  // part fills; null without one.
+  // Makes a batch of these ready runs of a part, in this order. Lends their frame, or frees their rows after copying
+  // them. If this throws, it has changed nothing. `env_ids`: the slots. `lent`: the part's lent frames. `rollout`: the
+  // lease on the rollout that the part fills; null without one.
   Batch take(Part& part, const std::vector<Run>& runs, bool is_whole_frame, nb::object env_ids, nb::object extras,
              LentFrames& lent, nb::handle rollout) const;
   // The slots of the runs, as an array of int64.

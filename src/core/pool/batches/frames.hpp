@@ -68,7 +68,7 @@ struct Lease {
   std::shared_ptr<const void> held;
 };
 
-// A frame that is lent. The frame counts as lent as soon as this object exists.
+// A frame that can be lent. It is lent from `begin` to `end`.
 class HeldFrame {
  public:
   HeldFrame(std::shared_ptr<FrameBook> book, std::uint32_t frame) : book_(std::move(book)), frame_(frame) {}
@@ -76,17 +76,16 @@ class HeldFrame {
   HeldFrame& operator=(const HeldFrame&) = delete;
   ~HeldFrame() { end(); }
 
-  // `end` gives the frame back to its FrameBook. `begin` lends the frame again, after the pool has taken it from the
-  // FrameBook.
+  // `begin` lends the frame, after the pool has taken it from the FrameBook. `end` gives the frame back.
+  void begin() { is_lent_ = true; }
   void end() {
     if (std::exchange(is_lent_, false)) book_->give_back(frame_);
   }
-  void begin() { is_lent_ = true; }
 
  private:
   std::shared_ptr<FrameBook> book_;
   std::uint32_t frame_;
-  bool is_lent_ = true;
+  bool is_lent_ = false;
 };
 
 }  // namespace remuda

@@ -29,11 +29,10 @@ nb::object as_base(Lease lease);
 // Returns the arena that holds the memory of an array, also through views of views; null if the memory is not a pool's.
 std::shared_ptr<Arena> arena_of(nb::handle array);
 
-// One lent frame and its arrays. Batches share it, and may outlive the pool.
+// One frame and its arrays. Batches share it, and may outlive the pool.
 class LentFrame {
  public:
-  // `frame`: the number of the frame in `book`; it counts as lent from now on. `first_row`, `rows`: the rows of the
-  // arrays.
+  // `frame`: the number of the frame in `book`. `first_row`, `rows`: the rows of the arrays.
   LentFrame(std::shared_ptr<Arena> arena, std::shared_ptr<FrameBook> book, std::uint32_t frame, std::uint32_t first_row,
             std::uint32_t rows);
 
@@ -68,10 +67,8 @@ class LentFrames {
                     std::uint32_t first_row, std::uint32_t rows) {
     if (frames_.size() <= number) frames_.resize(number + 1);
     Frame& frame = frames_[number];
-    if (frame == nullptr)
-      frame = std::make_shared<LentFrame>(arena, book, number, first_row, rows);
-    else
-      frame->lend();
+    if (frame == nullptr) frame = std::make_shared<LentFrame>(arena, book, number, first_row, rows);
+    frame->lend();
     lent_ |= std::uint64_t{1} << number;
     return frame;
   }

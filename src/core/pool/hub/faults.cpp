@@ -9,83 +9,102 @@ namespace remuda {
 // -- events ------------------------------------------------------------------------------------------------
 
 nb::list Hub::take_events() {
-  const auto now = Clock::now();
-  workers_.clock().look(now, workers_.watch()->planned() + RunningClock::kStall);
+  const auto now = workers_.watch()->look();
   // Bytes are written before the check for late workers, because a worker that waits for these bytes is not late.
   workers_.mail().write_on();
-  const std::vector<std::uint32_t> ended = workers_.watch()->ended();
+  for (std::uint32_t worker : workers_.watch()->ended()) inbox_.add_ended(worker);
   drain();  // follows the look for ended workers, and so accepts all that they have published
-  for (std::uint32_t worker : ended) {
-    workers_.end(worker);
-    inbox_.add_dead(worker);
-  }
   if (workers_.has_deadlines()) find_late(now);
   nb::list events;
   for (Message& message : inbox_.take_messages()) events.append(nb::cast(std::move(message)));
   for (const LateWorker& late : inbox_.take_late()) events.append(nb::cast(late));
-  for (std::uint32_t worker : inbox_.take_dead()) events.append(dead_worker(worker));
+  for (std::uint32_t worker : inbox_.take_ended()) events.append(nb::cast(EndedWorker{worker}));
   return events;
 }
 
-nb::object Hub::dead_worker(std::uint32_t worker) {
-  DeadWorker dead{worker, slots_.in_flight_of(worker), std::exchange(workers_[worker].messages, {})};
-  for (std::uint32_t slot : dead.orphaned) slots_.orphan(slot);
-  inbox_.forgo_answers(dead.unanswered.size());
-  return nb::cast(std::move(dead));
-}
-
 nb::object Hub::in_absence(nb::handle function) {
-  struct WithoutGil {
-    ~WithoutGil() {
-      const nb::gil_scoped_release release;
-      absence.reset();
-    }
-    std::optional<HubLock::Absence> absence;
-  };
-  WithoutGil here;
-  if (lock_.is_in_turn()) here.absence.emplace(lock_);
-  return function();
+  if (!lock_.is_mine()) return function();
+  HubLock::Absence absence(lock_);
+  nb::object result = function();
+  HubLock::return_from(absence);
+  return result;
 }
 
-nb::object Hub::decide(nb::handle function) {
+void Hub::decide(nb::handle function) {
   struct AtEnd {
     ~AtEnd() {
+      hub.is_undecided_ = false;
       hub.wake_callers();
       hub.workers_.watch()->check_at(hub.workers_.next_check(Clock::now()));
     }
     Hub& hub;
   };
   const AtEnd at_end{*this};
-  lock_.become_supervisor();
   ++decisions_;
-  is_untold_ = true;
-  return function(take_events());
+  has_news_ |= nb::cast<bool>(function());
 }
 
-void Hub::told(std::uint32_t records) {
-  records_told_ = records;
-  is_untold_ = inbox_.any_messages();
-  awaits_telling_ = false;
-  wake_callers();
+// -- log records -------------------------------------------------------------------------------------------
+
+void Hub::log() {
+  if (!callbacks_.log.is_valid()) return;
+  {
+    const nb::gil_scoped_release release;
+    if (!emission_.begin(PyThread_get_thread_ident())) return;
+  }
+  struct AtEnd {
+    ~AtEnd() { emission.end(); }
+    Emission& emission;
+  };
+  const AtEnd at_end{emission_};
+  callbacks_.log();
 }
 
-// Returns whether all faults so far were decided on and logged, and this number of log records of workers, too. A log
-// handler that calls the pool in the supervisor's thread must not wait for that.
-bool Hub::is_told(std::uint32_t records) const {
-  if (!is_untold_ && static_cast<std::int32_t>(records_told_ - records) >= 0) return true;
-  return lock_.is_supervisor(PyThread_get_thread_ident());
+void Hub::log_apart() {
+  struct AtEnd {
+    ~AtEnd() { turn.set_log_thread(0); }
+    Turn& turn;
+  };
+  lock_.turn().set_log_thread(PyThread_get_thread_ident());
+  const AtEnd at_end{lock_.turn()};
+  log();
+}
+
+// Emits the log records that belong before the results so far. Returns whether there may have been some. Meanwhile the
+// state of the hub may have changed.
+bool Hub::log_news() {
+  const std::uint32_t sent = workers_.records_sent();
+  if (!has_news_ && sent == records_logged_) return false;
+  has_news_ = false;
+  records_logged_ = sent;
+  lock_.run_outside([this] { log(); });
+  return true;
 }
 
 // -- deaths ------------------------------------------------------------------------------------------------
+
+DeadWorker Hub::end(std::uint32_t worker) {
+  if (workers_[worker].state() != PortState::kDead) workers_.end(worker);
+  DeadWorker dead{slots_.in_flight_of(worker), std::exchange(workers_[worker].messages, {})};
+  for (std::uint32_t slot : dead.orphaned) slots_.orphan(slot);
+  inbox_.forgo_answers(dead.unanswered.size());
+  return dead;
+}
 
 void Hub::reopen(std::uint32_t worker) {
   workers_.reopen(worker);
   slots_.reopen(workers_[worker].first_env, workers_[worker].envs);
 }
 
-nb::object Hub::give_up(std::uint32_t worker) {
-  workers_.end(worker);
-  return dead_worker(worker);
+std::vector<std::uint64_t> Hub::break_all() {
+  std::vector<std::uint64_t> unanswered;
+  for (std::uint32_t worker = 0; worker < workers_.count(); ++worker) {
+    const DeadWorker dead = end(worker);
+    unanswered.insert(unanswered.end(), dead.unanswered.begin(), dead.unanswered.end());
+  }
+  for (std::uint32_t slot = 0; slot < plan_.slots; slot += plan_.width)
+    if (slots_[slot].state == SlotState::kOrphaned) slots_.resolve(slot, Outcome::kDrop, nb::none());
+  return unanswered;
 }
 
 void Hub::find_late(Clock::time_point now) {

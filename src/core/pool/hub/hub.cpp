@@ -133,7 +133,7 @@ std::optional<Refusal> Hub::send_to(Op op, nb::handle slots, nb::handle actions,
     try {
       leaves = actions_.take_apart(actions, static_cast<std::uint32_t>(count));
     } catch (nb::python_error& error) {
-      if (!lock_.is_closing() || !error.matches(PyExc_Exception)) throw;
+      if (!lock_.turn().is_closing() || !error.matches(PyExc_Exception)) throw;
       // User code has closed the pool. Therefore `HubLock::Guard::end` throws ClosedError.
       return Refusal{Refusal::Reason::kPart};
     }
@@ -174,7 +174,8 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
   const auto elsewhere = theirs.empty()
                              ? targets.size()
                              : static_cast<std::size_t>(std::count(theirs.begin(), theirs.end(), Part::kNoRow));
-  const std::uint32_t first_row = part.send(static_cast<std::uint32_t>(elsewhere)) * plan_.slots;
+  const auto in_rollout = static_cast<std::uint32_t>(targets.size() - elsewhere);
+  const std::uint32_t first_row = part.send(static_cast<std::uint32_t>(elsewhere), in_rollout) * plan_.slots;
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const bool is_there = !theirs.empty() && theirs[i] != Part::kNoRow;
     const std::uint32_t position = slots_[targets[i]].position, row = is_there ? theirs[i] : first_row + position;
@@ -270,7 +271,7 @@ std::uint64_t Hub::push_message(Op op, std::uint32_t worker, std::uint32_t env, 
 void Hub::push(std::uint32_t worker, const Command& command, nb::handle parts) {
   // A dead worker is reported again, because it will not answer this command either.
   if (workers_[worker].state() == PortState::kDead) {
-    inbox_.add_dead(worker);
+    inbox_.add_ended(worker);
     workers_.watch()->wake();
   }
   workers_.push(worker, command, parts);

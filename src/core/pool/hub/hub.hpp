@@ -15,6 +15,7 @@
 //   Callbacks    the pool's functions in Python                  HubLock       one call, and one thread, at a time
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -27,6 +28,7 @@
 #include "pool/batches/lendings.hpp"
 #include "pool/batches/lent_frames.hpp"
 #include "pool/hub/caller_meter.hpp"
+#include "pool/hub/emission.hpp"
 #include "pool/hub/hub_lock.hpp"
 #include "pool/hub/inbox.hpp"
 #include "pool/rollouts/rollout_store.hpp"
@@ -40,8 +42,7 @@
 
 namespace remuda {
 
-// The type of the pool's batches, and the Python functions of the pool that the hub calls. They may refer to the hub,
-// so Python's garbage collector visits them.
+// The type of the pool's batches, and the Python functions of the pool that the hub calls. They may refer to the hub.
 struct Callbacks {
   // Called before each wait, if the workers have no thread or process on this machine. It runs the workers' commands in
   // the caller's thread, or checks the connection to other machines. Null if the workers have a thread or process here.
@@ -49,6 +50,9 @@ struct Callbacks {
   // Called as soon as commands were sent, to wake the thread that passes them on to other machines. A function in C, so
   // that no signal handler interrupts it. Null if the workers are on this machine.
   nb::object pass_on;
+  // Emits log records. Called before a wait for results ends, if there may be some that belong before these. It runs
+  // code of the program. Null if the pool has no supervisor yet.
+  nb::object log;
   nb::object look;            // Called with each batch with infos that could get a column, and with batch `look_at`.
   std::uint64_t look_at = 0;  // The number of a batch, counted from 1.
   nb::object batch_type;
@@ -87,17 +91,21 @@ class Hub {
   nb::object in_turn(nb::handle function, HubLock::PartNumber) { return function(); }
   // Calls a Python function that waits for other threads, which may enter meanwhile.
   nb::object in_absence(nb::handle function);
-  // For the supervisor. `decide` accepts results, checks for dead and late workers, and calls a Python function with
-  // the list of events on which the supervisor must decide: each is a `Message`, a `LateWorker` or a `DeadWorker`. The
-  // slots of a dead worker are orphaned then; a slot that failed, or with an incomplete result because a renewal is
-  // due, is orphaned already (slots.hpp). A late worker is reported once. A dead worker is reported again if it is sent
-  // another command. Then callers wake up. Returns what the function returns.
-  //
-  // `told` must follow, once the supervisor has logged its decisions, and this number of log records of workers. Until
-  // then no wait for results or answers ends, because log records come before the results that they belong to.
-  nb::object decide(nb::handle function);
-  void told(std::uint32_t records);
-  bool awaits_telling() const { return awaits_telling_; }
+  // Calls a Python function with which the supervisor decides on events. Then callers wake up. If the function returns
+  // True, there are log records, and the next wait that ends calls `Callbacks::log`.
+  void decide(nb::handle function);
+  // For a decision. Accepts results, checks for ended and late workers, and returns the list of events to decide on:
+  // each is a `Message`, a `LateWorker` or an `EndedWorker`, in this order. So the earlier messages of a worker are
+  // decided before its end. `end` must follow for each ended worker. A slot that failed, or with an incomplete result
+  // because a renewal is due, is orphaned already (slots.hpp). A late worker is reported once. A dead worker is
+  // reported again if it is sent another command.
+  nb::list take_events();
+  // Calls `Callbacks::log`, unless another thread does so. `log_apart` is for a thread that does nothing else: calls of
+  // the pool in its log handlers wait for their turn, and refuse no other calls.
+  void log();
+  void log_apart();
+  // Notes that `Callbacks::log` has emitted one record.
+  void note_logged() { emission_.progress(); }
 
   // -- rollouts --------------------------------------------------------------------------------------
 
@@ -157,11 +165,15 @@ class Hub {
   // `parts`: the data without a column, if the pool makes a result.
   void resolve(std::uint32_t slot, Outcome outcome, nb::handle parts);
 
+  // Marks a worker as dead, because its process has ended, or because it will have no successor. Orphans the commands
+  // that it has not answered. Called again if a dead worker was sent another command.
+  DeadWorker end(std::uint32_t worker);
   // Prepares the port of a dead worker for its successor. New commands wait in the port until the successor has built
   // its envs.
   void reopen(std::uint32_t worker);
-  // Marks a worker as dead that will have no successor. Returns it as a `DeadWorker`.
-  nb::object give_up(std::uint32_t worker);
+  // Ends all workers and drops all commands, because a decision has failed. Returns the sequences of the messages that
+  // get no answer.
+  std::vector<std::uint64_t> break_all();
 
   // Calls `Callbacks::pass_on` if there are new commands. Called before each wait, and at the end of each call of the
   // hub that is not kWithin (see `HubLock`).
@@ -170,13 +182,16 @@ class Hub {
   // Makes `log` record further events; null ends the trace.
   void set_trace(std::shared_ptr<TraceLog> log) { tracing_.set_log(std::move(log)); }
 
-  // See `Collected`.
+  // See `Collected`. Not visited are numbers, arrays, and objects that batches share, such as the reader of infos.
   template <class Act>
   void each_reference(Act act) {
-    for (nb::object* one : {&callbacks_.pump, &callbacks_.pass_on, &callbacks_.look, &callbacks_.batch_type,
-                            &lock_.deferred_close(), &frame_taker_.source()})
+    for (nb::object* one : {&callbacks_.pump, &callbacks_.pass_on, &callbacks_.log, &callbacks_.look,
+                            &callbacks_.batch_type, &frame_taker_.source(), &actions_.converter()})
       act(*one);
     for (PartObjects& one : part_objects_) act(one.extras);
+    slots_.each_reference(act);
+    inbox_.each_reference(act);
+    workers_.mail().each_reference(act);
   }
 
   // Adds a column of infos, with memory for the held rollouts. Throws std::system_error if memory runs out.
@@ -220,22 +235,21 @@ class Hub {
   void end_rollout_of(std::uint32_t number);
   void forget_rollout(std::uint32_t number);
 
-  nb::list take_events();
-  nb::object dead_worker(std::uint32_t worker);
   void find_late(Clock::time_point now);
-  bool is_told(std::uint32_t records) const;
+  bool log_news();
   void wake_callers() {
-    if (sleeps_for_ != 0) bell_.wake(sleeps_for_);
+    if (const std::uint32_t needed = sleeps_for_) bell_.wake(needed);
   }
 
   HubLock lock_;
+  Emission emission_;
   // The number of results for which a thread sleeps on the bell, and the number of other threads that wait until it has
-  // woken up. Both are 0 if there are none.
-  std::uint32_t sleeps_for_ = 0, followers_ = 0;
-  std::uint64_t decisions_ = 0;     // the number of calls of `decide`
-  bool is_untold_ = false;          // whether `told` has not followed the last failure or decision yet
-  bool awaits_telling_ = false;     // whether a wait would be over if `told` were called
-  std::uint32_t records_told_ = 0;  // see `told`
+  // woken up. Both are 0 if there are none. A thread may change them without the turn when it has woken up.
+  std::atomic<std::uint32_t> sleeps_for_{0}, followers_{0};
+  std::uint64_t decisions_ = 0;       // the number of calls of `decide`
+  bool is_undecided_ = false;         // whether a failure or a renewal that is due has arrived after the last decision
+  bool has_news_ = false;             // whether a decision was made after the last call of `Callbacks::log`
+  std::uint32_t records_logged_ = 0;  // the records that workers had sent before that call
   std::shared_ptr<Arena> arena_;
   const Plan plan_;
   std::shared_ptr<Lendings> lendings_;

@@ -1,5 +1,5 @@
 // The events that Python must decide on. These are, in the order of arrival, answers to messages and failed slots; then
-// workers that are late or send unsound results; then dead workers.
+// workers that are late or send unsound results; then workers that have ended.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +30,11 @@ struct LateWorker {
   std::uint64_t task = 0;  // the worker's task of that op; 0 if it has not begun the op
 };
 
-struct DeadWorker {
+struct EndedWorker {  // Its process has ended, or it is dead and was sent another command.
   std::uint32_t worker;
+};
+
+struct DeadWorker {
   std::vector<std::uint32_t> orphaned;    // The first slot of each env with a command in flight.
   std::vector<std::uint64_t> unanswered;  // The sequences of the messages that were not answered.
 };
@@ -43,13 +46,18 @@ class Inbox {
     messages_.push_back(std::move(message));
   }
   void add_late(LateWorker worker) { late_.push_back(worker); }
-  void add_dead(std::uint32_t worker) {
-    if (std::find(dead_.begin(), dead_.end(), worker) == dead_.end()) dead_.push_back(worker);
+  void add_ended(std::uint32_t worker) {
+    if (std::find(ended_.begin(), ended_.end(), worker) == ended_.end()) ended_.push_back(worker);
   }
-  bool any_messages() const { return !messages_.empty(); }
   std::vector<Message> take_messages() { return std::exchange(messages_, {}); }
   std::vector<LateWorker> take_late() { return std::exchange(late_, {}); }
-  std::vector<std::uint32_t> take_dead() { return std::exchange(dead_, {}); }
+  std::vector<std::uint32_t> take_ended() { return std::exchange(ended_, {}); }
+
+  // See `Collected`.
+  template <class Act>
+  void each_reference(Act act) {
+    for (Message& message : messages_) act(message.parts);
+  }
 
   // Counts one more answer that has not arrived yet.
   void await_answer() { ++awaited_; }
@@ -59,8 +67,8 @@ class Inbox {
  private:
   std::vector<Message> messages_;
   std::vector<LateWorker> late_;
-  std::vector<std::uint32_t> dead_;  // each once
-  std::size_t awaited_ = 0;          // the number of answers that have not arrived yet
+  std::vector<std::uint32_t> ended_;  // each once
+  std::size_t awaited_ = 0;           // the number of answers that have not arrived yet
 };
 
 }  // namespace remuda

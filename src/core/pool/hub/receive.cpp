@@ -10,6 +10,8 @@ namespace remuda {
 constexpr std::uint32_t kEverything = 0xffffffff;
 // The longest sleep, because a signal that arrives just before the sleep does not end it.
 constexpr Nanoseconds kLongestSleep = std::chrono::milliseconds(50);
+// The longest wait for the turn after a sleep, before the first check for signals.
+constexpr Nanoseconds kMoment = std::chrono::milliseconds(10);
 
 bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::optional<std::uint32_t> number) {
   CallerMeter::Call call(caller_meter_);
@@ -31,29 +33,29 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
   const Part* part = number ? &slots_.parts().at(*number) : nullptr;
   const auto deadline = start + Nanoseconds(timeout_ns);
   const std::uint64_t decisions = decisions_;
-  std::optional<std::uint32_t> records;  // those that workers had sent when the wait was over
-  for (auto now = start;;) {             // the clock is read once per turn of the loop
+  for (auto now = start;;) {  // the clock is read once per turn of the loop
     const std::uint32_t heard = bell_.count();
     workers_.mail().write_on();
     drain();
     const bool is_done = part != nullptr && part->done() >= wanted;
     const bool is_late = timeout_ns >= 0 && now >= deadline;
-    // A late wait with results, which the caller then takes, is over like any other.
+    // A late wait with results, which the caller then takes, is over like any other. A wait that is over only ends
+    // after the decision on failures that have arrived, so that outcomes do not depend on timing.
     const bool is_over = is_done || (part == nullptr ? decisions_ != decisions
                                                      : slots_.guards()->is_urgent() || (is_late && part->done() > 0));
     if (is_over && callbacks_.pump.is_valid() && workers_.take_published()) {  // commands of the supervisor
       callbacks_.pump();
       continue;
     }
-    if (is_over) {
-      if (!records) records = workers_.records_sent();
-      if (is_told(*records)) return is_done;
-      if (!std::exchange(awaits_telling_, true)) workers_.watch()->wake();
+    if (is_over && !is_undecided_ && log_news()) {  // code of the program may have changed everything
+      if (number && !slots_.has_part(*number)) return false;
+      part = number ? &slots_.parts().at(*number) : nullptr;
+      continue;
     }
-    if (lock_.is_closing()) return false;
+    if (is_over && !is_undecided_) return is_done;
+    if (lock_.turn().is_closing() || (is_late && !is_over)) return false;
     // A log handler or signal handler has taken results.
     if (part != nullptr && part->pending() < wanted) return false;
-    if (is_late && (part == nullptr || !is_over)) return false;
     Nanoseconds limit = kLongestSleep;
     if (timeout_ns >= 0 && !is_late) limit = std::min<Nanoseconds>(limit, deadline - now);
     // A result may bring the answer to a message, free a turn for a waiting worker, or free a spare for a waiting slot.
@@ -86,26 +88,34 @@ void Hub::pass_on() {
 // continue. The other threads wait until the first one has woken up; for their sake it wakes up for each result. `now`:
 // the time before the sleep; becomes the time after it.
 void Hub::sleep(std::uint32_t heard, std::uint32_t needed, Nanoseconds limit, Clock::time_point& now) {
-  const nb::gil_scoped_release release;
   const Mail::UnderWay messages = workers_.mail().under_way();
-  if (sleeps_for_ != 0) {
-    ++followers_;
-    if (sleeps_for_ > 1) bell_.wake(sleeps_for_);
-    HubLock::Absence(lock_).await_news(limit);
+  const std::uint64_t news = lock_.turn().news();
+  ++followers_;  // before the look at `sleeps_for_`: the thread that clears it then looks at `followers_`
+  const std::uint32_t other = sleeps_for_;
+  if (other == 0) {
     --followers_;
-    now = Clock::now();
-    return;
+    sleeps_for_ = needed;
+  } else if (other > 1) {
+    bell_.wake(other);
   }
-  sleeps_for_ = needed;
+  HubLock::Absence absence(lock_);
   {
-    const HubLock::Absence absence(lock_);
-    if (!bell_.has_reached(heard + needed) && messages.sleep(limit))
+    const nb::gil_scoped_release release;
+    if (other != 0) {
+      lock_.turn().await_news(news, limit);
+      --followers_;
       now = Clock::now();
-    else
-      now = bell_.wait(heard + needed, limit, now);
+    } else {
+      if (!bell_.has_reached(heard + needed) && messages.sleep(limit))
+        now = Clock::now();
+      else
+        now = bell_.wait(heard + needed, limit, now);
+      sleeps_for_ = 0;
+      if (followers_ != 0) lock_.turn().announce();
+    }
+    absence.end(kMoment);
   }
-  sleeps_for_ = 0;
-  if (followers_ != 0) lock_.announce();
+  HubLock::return_from(absence);
 }
 
 void Hub::drain() {
@@ -136,7 +146,7 @@ bool Hub::accept(std::uint32_t worker, const Result& result) {
   workers_.note_result(worker, result);
   if (tracing_.is_on()) tracing_.note_result(worker, result);
   const bool needs_decision = result.flags & (kIsFailure | kRenewalDue);
-  if (needs_decision) is_untold_ = true;
+  is_undecided_ |= needs_decision;
   if (result.flags & kIsMessage) {
     const auto env = result.env == kWholeWorker ? std::nullopt : std::optional(result.env);
     inbox_.add({worker, env, result.sequence, result.flags, std::move(parts)});
@@ -173,17 +183,18 @@ nb::object Hub::take(std::uint32_t limit, bool by_slot, nb::handle slots, std::u
 nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order,
                           std::uint32_t number) {
   Part& part = slots_.parts().at(number);
-  std::vector<Run> runs = slots_.take_ready(part, limit);
-  // The rows of a whole frame are sorted by slot, because their order of arrival depends on timing.
+  std::vector<Run> runs = part.first_ready(limit);
+  // The results of one command to all slots are sorted by slot, because their order of arrival depends on timing.
   const bool is_ascending = std::is_sorted(order.begin(), order.end());
-  const bool whole = is_ascending && part.is_whole_frame(runs);
+  const bool whole = is_ascending && part.is_whole_frame(runs), all = whole || part.are_of_all(runs);
   auto is_before = [](const Run& a, const Run& b) { return a.slot < b.slot; };
   if (!is_ascending)
     runs = in_order(runs, order, plan_.width);
-  else if ((whole || by_slot || !order.empty()) && !std::is_sorted(runs.begin(), runs.end(), is_before))
+  else if ((all || by_slot || !order.empty()) && !std::is_sorted(runs.begin(), runs.end(), is_before))
     std::sort(runs.begin(), runs.end(), is_before);
 
-  nb::object extras = slots_.take_extras(runs);
+  // If anything throws until `slots_.take`, the results stay ready, for the next call.
+  nb::object extras = slots_.extras_of(runs);
   const nb::object rollout = objects_of_part(number).lease;
   if (rollout.is_valid()) note_filled(number, runs, extras);
   nb::object batch = nb::inst_alloc(callbacks_.batch_type);
@@ -191,6 +202,7 @@ nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<s
   new (place) Batch(frame_taker_.take(part, runs, whole, whole ? env_ids(number) : FrameTaker::slots_of(runs),
                                       std::move(extras), objects_of_part(number).lent, rollout));
   nb::inst_mark_ready(batch);
+  slots_.take(part, runs);
   if (rollout.is_valid()) forget_rollout(number);
   if (tracing_.is_on()) tracing_.note_batch(place->count());
   const bool has_new_keys = any_has(kHasNewKeys, runs);
@@ -201,7 +213,7 @@ nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<s
   }
   caller_meter_.hand_over();
   if ((has_new_keys || caller_meter_.batches() == callbacks_.look_at) && callbacks_.look.is_valid()) {
-    const HubLock::Pause pause(lock_);
+    const Turn::Pause pause(lock_.turn());
     callbacks_.look(batch);
   }
   return batch;
@@ -226,8 +238,8 @@ nb::object Hub::receive_from(TimeOfCall& now, std::uint32_t wanted, std::uint32_
 
 void Hub::drop_ready(std::uint32_t number) {
   Part& part = slots_.parts().at(number);
-  const std::vector<Run> dropped = slots_.take_ready(part, kEverything);
-  slots_.take_extras(dropped);
+  const std::vector<Run> dropped = part.first_ready(kEverything);
+  slots_.take(part, dropped);
   const std::vector<std::uint32_t> ended = slots_.note_ends(dropped);
   for (const Run& run : dropped) part.free_rows(run.row, run.count);
   slots_.release_failed(number);

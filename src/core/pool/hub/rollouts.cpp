@@ -52,8 +52,8 @@ void Hub::forget_rollout(std::uint32_t number) {
   if (slots_.parts().at(number).rollout()) return;
   PartObjects& objects = objects_of_part(number);
   if (objects.lease.is_valid()) keep_last_actions(slots_.parts().at(number).slots());
-  objects.lease.reset();
-  objects.extras.reset();
+  objects.lease = nb::object();
+  objects.extras = nb::object();
 }
 
 // Copies the last actions of these slots from the rollout to the pool's own rows, so that they outlive the rollout.

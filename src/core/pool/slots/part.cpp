@@ -15,8 +15,19 @@ std::vector<Run> in_order(const std::vector<Run>& runs, const std::vector<std::u
   return ordered;
 }
 
-std::uint32_t Part::send(std::uint32_t count) {
+namespace {
+
+std::uint32_t count_of(std::span<const Run> runs) {
+  std::uint32_t count = 0;
+  for (const Run& run : runs) count += run.count;
+  return count;
+}
+
+}  // namespace
+
+std::uint32_t Part::send(std::uint32_t count, std::uint32_t in_rollout) {
   const std::uint32_t frame = count == slots_.size() && book_->any_free() ? book_->take() + 1 : 0;
+  was_sent_to_all_ = count + in_rollout == slots_.size();
   rows_out_[frame] += count;
   in_flight_ += count;
   return frame;
@@ -79,47 +90,43 @@ void Part::release_failed(Slots& slots) {
   unraised_ = 0;
 }
 
-std::vector<Run> Part::take(std::uint32_t limit) {
-  std::vector<Run> taken;
+std::vector<Run> Part::first_ready(std::uint32_t limit) const {
+  if (limit >= ready_count_) return ready_;
+  std::vector<Run> first;
+  for (auto next = ready_.begin(); limit != 0; ++next) {
+    Run& run = first.emplace_back(*next);
+    run.count = std::min(run.count, limit);
+    limit -= run.count;
+  }
+  return first;
+}
+
+void Part::remove_ready(std::uint32_t limit) {
   if (limit >= ready_count_) {
     ready_count_ = 0;
-    taken.reserve(ready_.size());  // the next batch will have about as many runs
-    std::swap(taken, ready_);
-    return taken;
+    return ready_.clear();
   }
   ready_count_ -= limit;
   auto next = ready_.begin();
-  for (; limit != 0; ++next) {
-    Run& run = taken.emplace_back(*next);
-    run.count = std::min(run.count, limit);
-    limit -= run.count;
-    if (run.count == next->count) continue;
-    next->slot += run.count;  // The rest of the run stays ready.
-    next->row += run.count;
-    next->count -= run.count;
-    break;
-  }
+  for (; limit >= next->count; ++next) limit -= next->count;
+  next->slot += limit;  // The rest of the run stays ready.
+  next->row += limit;
+  next->count -= limit;
   ready_.erase(ready_.begin(), next);
-  return taken;
 }
+
+// Each slot has one command at a time. So if all slots are ready, and the latest command was sent to all of them, these
+// are its results.
+bool Part::are_of_all(std::span<const Run> runs) const { return was_sent_to_all_ && count_of(runs) == slots_.size(); }
 
 bool Part::is_whole_frame(std::span<const Run> runs) const {
   if (runs.empty()) return false;
   const bool is_there = is_in_rollout(runs[0].row);
   auto frame_of = [&](std::uint32_t row) { return is_there ? rollout_->frame_of(row) : row / frame_rows_; };
   const std::uint32_t frame = frame_of(runs[0].row);
-  std::uint32_t count = 0;
-  for (const Run& run : runs) {
+  for (const Run& run : runs)
     if (is_in_rollout(run.row) != is_there || frame_of(run.row) != frame) return false;
-    count += run.count;
-  }
-  return (is_there || frame != 0) && count == slots_.size();
-}
-
-std::uint32_t Part::lend(std::uint32_t row) {
-  const std::uint32_t frame = row / frame_rows_;
-  rows_out_[frame] = 0;
-  return frame;
+  return (is_there || frame != 0) && count_of(runs) == slots_.size();
 }
 
 void Part::free_rows(std::uint32_t row, std::uint32_t count) {

@@ -75,8 +75,9 @@ class Part {
   // The number of slots that are ready or have failed.
   std::uint32_t done() const { return ready_count_ + unraised_; }
 
-  // Puts `count` slots in flight. Returns the frame that their results go to; 0 is the scratch frame.
-  std::uint32_t send(std::uint32_t count);
+  // Puts `count` slots in flight. Returns the frame that their results go to; 0 is the scratch frame. `in_rollout`: the
+  // number of slots of the same command that `send_to_rollout` has put in flight.
+  std::uint32_t send(std::uint32_t count, std::uint32_t in_rollout = 0);
 
   // Makes steps of these slots fill `rollout`, which may have slots of other parts, too. The row of an action lies
   // `action_shift` rows before the row of its result. Throws std::logic_error if the previous rollout is still being
@@ -121,16 +122,20 @@ class Part {
   // Makes failed slots idle. Called after their failures were raised or dropped.
   void release_failed(Slots& slots);
 
-  // Removes up to `limit` ready slots, in the order of arrival, and returns them as runs (see `Run`). Their rows stay
-  // in use.
-  std::vector<Run> take(std::uint32_t limit);
+  // Returns up to `limit` ready slots, in the order of arrival, as runs (see `Run`).
+  std::vector<Run> first_ready(std::uint32_t limit) const;
+  // Removes these slots from those that are ready. Throws nothing. Their rows stay in use.
+  void remove_ready(std::uint32_t limit);
+  // Returns whether the runs are the results of one command to all slots.
+  bool are_of_all(std::span<const Run> runs) const;
   // Returns whether the runs cover all rows of a frame that can be leased.
   bool is_whole_frame(std::span<const Run> runs) const;
   // Returns whether the frame of this row may be leased.
-  bool may_lend(std::uint32_t row) const { return !book_->is_reserve(row / frame_rows_ - 1); }
-  // Hands the frame of this row over to a lease, which will give the frame back to the part's FrameBook. Returns the
-  // number of the frame.
-  std::uint32_t lend(std::uint32_t row);
+  bool may_lend(std::uint32_t row) const { return !book_->is_reserve(number_in_book(row)); }
+  // The number of the frame of this row in the part's FrameBook.
+  std::uint32_t number_in_book(std::uint32_t row) const { return row / frame_rows_ - 1; }
+  // Hands the frame of this row over to a lease, which will give the frame back to the part's FrameBook.
+  void lend(std::uint32_t row) { rows_out_[row / frame_rows_] = 0; }
   // Frees rows that are no longer needed. Once all rows of a frame are freed, the frame can be used again.
   void free_rows(std::uint32_t row, std::uint32_t count);
 
@@ -142,6 +147,7 @@ class Part {
   std::vector<Run> ready_;               // The runs of ready slots, in the order of arrival.
   Count ready_count_;                    // The number of slots in `ready_`.
   Count in_flight_;
+  bool was_sent_to_all_ = false;  // whether the latest command was sent to all slots
   // The number of failed slots with a failure that has not been raised.
   Count unraised_;
   std::shared_ptr<Rollout> rollout_;

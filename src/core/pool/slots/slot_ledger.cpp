@@ -142,7 +142,7 @@ std::uint32_t SlotLedger::accept(const Result& result, nb::object parts) {
     }
     if (plan_.keeps_last) last_parts_[result.env] = parts;
     objects_[first].result = std::move(parts);
-    objects_[first].command.reset();
+    objects_[first].command = nb::object();
     parts_.of(first).finish({first, result.row, result.count, result.flags & ~(kRenewalDue | kGrown)});
   }
   return first;
@@ -211,7 +211,7 @@ void SlotLedger::answer(std::uint32_t first, nb::handle parts, bool ends_episode
 // Then, if the pool has spares, one of them resets into the row, because rebuilding the failed env would take longer.
 // `ending`: the data without a column of the end. Returns whether the caller must send the reset.
 bool SlotLedger::reset_into_row(std::uint32_t first, bool is_complete, nb::handle ending) {
-  objects_[first].command.reset();
+  objects_[first].command = nb::object();
   objects_[first].terminal = nb::borrow(ending);
   if (!is_complete) {
     each(first, [this](std::uint32_t slot) { last_results_.end_before_reset(env_of(slot), slots_[slot].row); });
@@ -235,30 +235,38 @@ void SlotLedger::await_spare(std::uint32_t slot) {
 }
 
 void SlotLedger::forget_command(std::uint32_t slot) {
-  objects_[slot].command.reset();
-  objects_[slot].terminal.reset();
+  objects_[slot].command = nb::object();
+  objects_[slot].terminal = nb::object();
 }
 
-std::vector<Run> SlotLedger::take_ready(Part& part, std::uint32_t limit) {
-  std::vector<Run> runs = part.take(limit);
-  for (const Run& run : runs)
-    for (std::uint32_t i = 0; i < run.count; ++i) slots_.take(run.slot + i);
-  return runs;
+void SlotLedger::forget_result(std::uint32_t slot) {
+  objects_[slot].result = nb::object();
+  objects_[slot].terminal = nb::object();
 }
 
-nb::object SlotLedger::take_extras(const std::vector<Run>& runs) {
+nb::object SlotLedger::extras_of(const std::vector<Run>& runs) const {
   nb::object extras;
   std::size_t position = 0;
   for (const Run& run : runs) {
-    Objects& objects = objects_[run.slot];
-    const nb::object parts = std::move(objects.result), terminal = std::move(objects.terminal);
+    const Objects& objects = objects_[run.slot];
     if (run.flags != 0) {
       if (!extras.is_valid()) extras = nb::dict();
-      nb::borrow<nb::dict>(extras)[nb::int_(position)] = nb::make_tuple(run.flags, none_or(parts), none_or(terminal));
+      nb::borrow<nb::dict>(extras)[nb::int_(position)] =
+          nb::make_tuple(run.flags, none_or(objects.result), none_or(objects.terminal));
     }
     position += run.count;
   }
   return extras;
+}
+
+void SlotLedger::take(Part& part, const std::vector<Run>& runs) {
+  std::uint32_t count = 0;
+  for (const Run& run : runs) {
+    for (std::uint32_t i = 0; i < run.count; ++i) slots_.take(run.slot + i);
+    forget_result(run.slot);
+    count += run.count;
+  }
+  part.remove_ready(count);
 }
 
 std::vector<std::uint32_t> SlotLedger::note_ends(const std::vector<Run>& runs) {

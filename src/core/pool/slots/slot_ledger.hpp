@@ -100,6 +100,14 @@ class SlotLedger {
     return parts_.has(part) ? parts_.at(part).ready() : 0;
   }
 
+  // See `Collected`.
+  template <class Act>
+  void each_reference(Act act) {
+    for (Objects& slot : objects_)
+      for (nb::object* one : {&slot.command, &slot.result, &slot.terminal, &slot.ending}) act(*one);
+    for (nb::object& one : last_parts_) act(one);
+  }
+
   // -- facts ---------------------------------------------------------------------------------------------------
 
   std::uint32_t env_of(std::uint32_t slot) const { return seating_.env_of(slot); }
@@ -200,11 +208,11 @@ class SlotLedger {
   bool complete_with_spare(std::uint32_t slot);
   // Makes the failed slots of a part idle. Called after their failures were raised or dropped.
   void release_failed(std::uint32_t part) { parts_.at(part).release_failed(slots_); }
-  // Removes up to `limit` ready slots of a part, in the order of arrival, and returns them as runs (see `Run`).
-  std::vector<Run> take_ready(Part& part, std::uint32_t limit);
-  // Returns and forgets the objects that came with these rows: {position: (flags, parts | None, terminal | None)}; null
-  // if there are none. See `Hub::take`.
-  nb::object take_extras(const std::vector<Run>& runs);
+  // Returns the objects that came with these rows: {position: (flags, parts | None, terminal | None)}; null if there
+  // are none. See `Hub::take`.
+  nb::object extras_of(const std::vector<Run>& runs) const;
+  // Makes the slots of these runs idle, and forgets their objects. `runs`: those of `Part::first_ready`, in any order.
+  void take(Part& part, const std::vector<Run>& runs);
   // Notes which episodes ended with these results. Returns the slots that must now be reset in the background.
   std::vector<std::uint32_t> note_ends(const std::vector<Run>& runs);
   // Called before an idle slot gets another env. If its steps fill a rollout, its episode there ends as truncated.
@@ -226,6 +234,7 @@ class SlotLedger {
   bool reset_into_row(std::uint32_t first, bool is_complete, nb::handle ending);
   void await_spare(std::uint32_t slot);
   void forget_command(std::uint32_t slot);
+  void forget_result(std::uint32_t slot);
 
   const Plan& plan_;
   const Autoreset autoreset_;

@@ -56,6 +56,13 @@ class Mail {
   };
   UnderWay under_way() const;
 
+  // See `Collected`. The messages that are arriving consist of bytes.
+  template <class Act>
+  void each_reference(Act act) {
+    for (Queues& queues : queues_)
+      for (nb::object* one : {&queues.put, &queues.get, &queues.is_empty, &queues.both}) act(*one);
+  }
+
  private:
   struct Queues {
     // `put`: the method of the queue to the worker; the others: methods of the queue from the worker.

@@ -12,6 +12,7 @@
 namespace remuda {
 
 void Watch::plan() {
+  if (!need_gil_) clock_.look_awake(Clock::now());
   planned_ = std::exchange(reminder_, kForever);
   const std::lock_guard lock(mutex_);
   if (check_at_ != Clock::time_point{})
@@ -26,14 +27,16 @@ bool Watch::wait() {
   {
     const std::lock_guard lock(mutex_);
     for (int fd : pidfds_) fds.push_back({fd, POLLIN, 0});  // poll ignores the negative descriptors
-    fds.push_back({relay_, POLLIN, 0});
+    fds.push_back({awaits_records_.load() ? relay_ : -1, POLLIN, 0});
   }
   fds.push_back({wakeup_.fd(), POLLIN, 0});
   if (is_closed_.load()) return false;
   const timespec limit{static_cast<time_t>(planned_.count() / 1'000'000'000),
                        static_cast<long>(planned_.count() % 1'000'000'000)};
   ::ppoll(fds.data(), fds.size(), &limit, nullptr);
+  note_sleep();
   if (is_closed_.load()) return false;
+  if (fds[fds.size() - 2].revents != 0) awaits_records_.store(false);
   wakeup_.clear();
   return true;
 }
@@ -56,6 +59,7 @@ std::vector<std::uint32_t> Watch::ended() const {
 bool Watch::wait() {
   plan();
   if (!is_closed_.load()) wakeup_.wait(planned_);
+  note_sleep();
   return !is_closed_.load();
 }
 

@@ -14,7 +14,7 @@ Workers::Workers(const std::shared_ptr<Arena>& arena, const Plan& plan,
       plan_(plan),
       figures_(arena->at<WorkerFigures>(plan.worker_figures)),
       mail_(plan.workers, queues),
-      watch_(std::make_shared<Watch>(arena->wakeup(), plan.workers)),
+      watch_(std::make_shared<Watch>(arena->wakeup(), plan.workers, nb::len(queues) != 0)),
       records_(*arena->at<Records>(Plan::kRecords)),
       turns_(plan.workers, max_running) {
   std::uint32_t first_env = 0;
@@ -117,7 +117,7 @@ std::optional<Op> Workers::late_with(std::uint32_t worker, std::uint64_t task, O
   // The time before the latest transfer of bytes does not count, because this process may have been slow to send or
   // receive.
   const auto since = std::max(begin, mail_.socket(worker).moved());
-  return deadlines_.is_over(op, since, now, clock_) ? std::optional(op) : std::nullopt;
+  return deadlines_.is_over(op, since, now, watch_->clock()) ? std::optional(op) : std::nullopt;
 }
 
 Clock::time_point Workers::next_check(Clock::time_point now) const {
@@ -131,7 +131,7 @@ Clock::time_point Workers::next_check(Clock::time_point now) const {
     const Nanoseconds limit = deadlines_.of(Task::op(task));
     if (limit.count() == 0) continue;
     const auto since = std::max(Clock::time_point(Nanoseconds(Task::begin_ns(task))), mail_.socket(worker).moved());
-    next = std::min(next, since + limit + clock_.lost_since(since));
+    next = std::min(next, since + limit + watch_->clock().lost_since(since));
   }
   return std::max(next, now + std::chrono::milliseconds(1));
 }

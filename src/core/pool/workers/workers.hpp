@@ -1,7 +1,7 @@
 // The pool's side of its workers: sends to them, receives from them, and watches their processes. The members are
 //
-//   Port       the rings, bell and state of a worker       Deadlines, RunningClock   the time limits of ops
-//   Turns      which workers may have commands             Watch                     the events that ring no bell
+//   Port       the rings, bell and state of a worker       Deadlines   the time limits of ops
+//   Turns      which workers may have commands             Watch       the events that ring no bell, and the clock
 //   Mail       the messages too large for the arena
 //
 // Commands are written first and published later: once a worker has its turn (turns.hpp), all of its commands are
@@ -35,7 +35,6 @@ class Workers {
   const Port& operator[](std::uint32_t worker) const { return ports_[worker]; }
   Mail& mail() { return mail_; }
   const std::shared_ptr<Watch>& watch() const { return watch_; }
-  RunningClock& clock() { return clock_; }
 
   // -- sending -------------------------------------------------------------------------------------------------
 
@@ -95,7 +94,7 @@ class Workers {
                      std::int64_t close_ns) {
     deadlines_.set(Nanoseconds(reset_ns), Nanoseconds(step_ns), Nanoseconds(message_ns), Nanoseconds(build_ns),
                    Nanoseconds(close_ns));
-    watch_->check_at(next_check(Clock::now()));
+    watch_->check_at(has_deadlines() ? Clock::now() : Clock::time_point());  // the supervisor plans the next check
   }
   bool has_deadlines() const { return deadlines_.has_any(); }
   // Returns the op for which a worker has missed the deadline; nullopt if the worker is not late. `task`: the port's
@@ -133,7 +132,6 @@ class Workers {
   std::vector<Port> ports_;
   Mail mail_;
   Deadlines deadlines_;
-  RunningClock clock_;
   std::shared_ptr<Watch> watch_;
   const Records& records_;
   Turns turns_;

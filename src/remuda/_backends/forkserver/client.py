@@ -1,9 +1,9 @@
-"""The fork server's client: starts the server, and requests workers from it.
+"""The client of a fork server or a template: requests workers from it.
 
 Each process that owns pools has one server (for each thread setting), shared by all its pools; it ends with its owner.
 Unlike `multiprocessing`'s server, it never imports the owner's main module, so scripts need no
 `if __name__ == "__main__"` guard. Each worker gets the owner's environment variables, working directory,
-import path and output streams as they are when it starts.
+import path and output streams as they are when it starts. A template belongs to one pool.
 
 Only threads that no signal handler interrupts request something (`_system/apart.py`). One thread at a time has the
 turn: it sends a request, and waits for the answer.
@@ -27,6 +27,8 @@ from remuda._backends.forkserver.imports import Imports
 from remuda._backends.forkserver.messages import Answer, Failed, Fork, Preload, Reap, Request, receive, send_pickled
 from remuda._backends.forkserver.server_process import (
     DEATH_SECONDS,
+    ServerProcess,
+    abandon_server,
     end_server,
     exitcode_of_zombie,
     reap_orphan,
@@ -36,9 +38,9 @@ from remuda._system.forks import fork_safe_lock, register_holder
 from remuda._system.interpreter import arguments, import_path
 from remuda._system.originals import time
 from remuda._system.polling import wait_readable
-from remuda._wire.failures import load_exception
+from remuda._system.sockets import Socket
 from remuda._wording import describe_exitcode
-from remuda.errors import RemoteTraceback, RemudaError
+from remuda.errors import PickledException, RemoteTraceback, RemudaError
 
 Wait: TypeAlias = Callable[[Sequence[int], "float | None"], object]
 """Waits until a descriptor is readable; at most so many seconds, if a number is given. Returns whether one is.
@@ -58,23 +60,44 @@ _AT_START = (
 
 
 class ServerGoneError(Exception):
-    """The fork server ended before it processed this request, which can be repeated with another server."""
+    """The server ended before it processed this request, which can be repeated with another server."""
+
+
+class ServerError(RemudaError):
+    """An exception of the fork server."""
+
+    def __init__(self, error: Failed, request: Request) -> None:
+        name, message, text, pickled = error
+        super().__init__(f"the fork server met {name} in {request.doing}: {message}")
+        self.__cause__ = RemoteTraceback(text)
+        self._original = None if pickled is None else PickledException(pickled, text)
+
+    def original(self) -> Exception:
+        """Returns the server's exception itself, or this error if it cannot be loaded. May run code of the program."""
+        exception = None if self._original is None else self._original.load()
+        return exception if isinstance(exception, Exception) else self
 
 
 class ForkServer:
-    """A connection to a running fork server, which ends with this process or this object. Thread-safe."""
+    """A connection to a running fork server or template, which ends with this process or this object. Thread-safe."""
+
+    is_template = False  # whether it is a `Template`, which cannot be replaced
 
     def __init__(self, environment: dict[str, str]) -> None:
-        self._process, self._sock = start_server(environment)
-        self._lock = threading.Lock()  # held by the thread that has the turn
-        self._holder: int | None = None  # that thread
+        self._connect(*start_server(environment))
+
+    def _connect(self, process: ServerProcess, sock: Socket) -> None:
+        self._process, self._sock = process, sock
+        self._was_late = False  # whether it was ended because it did not answer
+        # Held by the thread that has the turn. Order of locks: `_reaping` (`os_process.py`), this one, `_servers_lock`.
+        self._lock = threading.Lock()
         self._unread: deque[Request | None] = deque([None])  # requests without an answer; None: the server's start
         self._preloaded: set[str] = set()
         self._workers: set[int] = set()  # pids of workers that the server has not reaped
         self._zombies: set[int] = set()  # those of them that it must reap
         self._imports = Imports()
         self._is_ended = False
-        self.close = weakref.finalize(self, end_server, self._process, self._sock, os.getpid())
+        self.close = weakref.finalize(self, abandon_server, self._process, self._sock, os.getpid())
         register_holder(self)
 
     def is_alive(self) -> bool:
@@ -84,27 +107,38 @@ class ForkServer:
     def _is_open(self) -> bool:
         return not self._is_ended and self.close.alive  # at exit, `close` may have run while pools still use the server
 
+    def end(self) -> None:
+        """Ends the process, and waits for its end."""
+        if self.close.detach() is not None:
+            end_server(self._process, self._sock)
+
+    def describe_end(self) -> str:
+        """Describes the end of the process, which is not alive."""
+        if self._was_late:
+            return "was ended, because it did not answer in time"
+        return f"died: {describe_exitcode(self._process.exitcode)}"
+
     def is_outdated(self) -> bool:
         """Whether the server has imported a module that has changed since."""
         return self._imports.are_outdated()
 
-    # Each of these methods raises what `wait` raises, and ServerGoneError. They raise RemudaError if the server dies of
-    # the request.
+    # Each of these methods raises what `wait` raises, and ServerGoneError. They raise RemudaError if a fork server dies
+    # of the request.
 
     def preload(self, module: str, wait: Wait) -> None:
-        """Imports a module for all later workers. Raises the import's exception."""
+        """Imports a module for all later workers. Raises ServerError if the import fails."""
         if module not in self._preloaded:
             self._request(Preload(module, import_path()), (), wait)
             self._preloaded.add(module)
 
     def fork(
-        self, worker_socket: int, environment: dict[str, str], output: int | None, wait: Wait
+        self, worker: int, worker_socket: int, environment: dict[str, str], output: int | None, wait: Wait
     ) -> tuple[int, _core.Descriptors]:
         """Forks a worker. Returns its pid and its pidfd.
 
         `output`: the worker's descriptors 1 and 2; None: those of this process.
         """
-        request = Fork(os.getpid(), environment, _directory(), import_path(), arguments())
+        request = Fork(worker, os.getpid(), environment, _directory(), import_path(), arguments())
         pid, pidfds = self._request(request, (worker_socket, *((1, 2) if output is None else (output, output))), wait)
         self._workers.add(pid)
         return pid, pidfds
@@ -118,8 +152,11 @@ class ForkServer:
         if code is None:
             return self.finish_reaping().get(pid)
         if not self._unread and self._lock.acquire(blocking=False):
-            with self._releasing(), suppress(ServerGoneError):
-                self._send(Reap((pid,)))  # a later request reads the answer
+            try:
+                with suppress(ServerGoneError):
+                    self._send(Reap((pid,)))  # a later request reads the answer
+            finally:
+                self._lock.release()
         return code
 
     def finish_reaping(self) -> dict[int, int]:
@@ -135,8 +172,7 @@ class ForkServer:
             return False
 
         codes: dict[int, int] = {}
-        # A finalizer that interrupts this thread within its turn must not wait for that turn.
-        if self._zombies and self._is_open and self._holder != threading.get_ident():
+        if self._zombies and self._is_open:
             with suppress(TimeoutError, ServerGoneError, RemudaError):
                 while self._zombies:  # late answers to abandoned requests may add some
                     codes |= self._request(Reap(tuple(self._zombies.copy())), (), wait)
@@ -156,7 +192,7 @@ class ForkServer:
 
     def _request(self, request: Request, fds: Sequence[int], wait: Wait) -> Any:
         """Sends a request, and returns the value of its answer; for a `Fork`, also its descriptors."""
-        data = pickle.dumps(request)  # before the turn, because this may run finalizers that reap workers
+        data = pickle.dumps(request)
         with self._turn(wait):
             while self._unread:  # the server's start, or requests that were abandoned
                 self._clear_away(*self._next_answer(request, wait))
@@ -168,7 +204,8 @@ class ForkServer:
                 if answered is not request:
                     continue
                 if answer.error is not None:
-                    raise _error_of(answer.error, request)
+                    error = ServerError(answer.error, request)
+                    raise error if isinstance(request, Preload) else error.original()  # no module of the program
                 return (answer.value, received) if isinstance(request, Fork) else answer.value
 
     @contextmanager
@@ -181,18 +218,11 @@ class ForkServer:
                 if any(isinstance(request, Preload) for request in self._unread.copy()):
                     _forget(self)  # the server is busy for another pool, so the next pool starts another server
                 raise
-        with self._releasing():
+        try:
             if not self._is_open:
                 raise ServerGoneError
             yield
-
-    @contextmanager
-    def _releasing(self) -> Iterator[None]:
-        self._holder = threading.get_ident()
-        try:
-            yield
         finally:
-            self._holder = None
             self._lock.release()
 
     def _send(self, request: Request, data: bytes | None = None, fds: Sequence[int] = ()) -> None:
@@ -207,26 +237,28 @@ class ForkServer:
         """Waits for the answer to the first request in `_unread`. Returns both, and the descriptors of the answer."""
         request = self._unread[0]
         try:
-            is_there = wait([self._sock.fileno()], _PATIENCE if isinstance(request, (Fork, Reap)) else None)
+            # Both, because another forked child may have a copy of the server's end of the socket, and keep it open.
+            fds = [self._sock.fileno(), self._process.fileno()]
+            is_there = wait(fds, _PATIENCE if isinstance(request, (Fork, Reap)) else None)
         except BaseException:
             self._abandon()
             raise
         if not is_there:
-            self._end()
+            self._end(was_late=True)
             raise ServerGoneError
         try:
             return self._read_answer()
-        except (EOFError, ConnectionError):
-            exitcode = self._end()
-        if request is not awaited and request is not None:
+        except (EOFError, ConnectionError, BlockingIOError):
+            self._end()
+        if self.is_template or (request is not awaited and request is not None):
             raise ServerGoneError
         where = _AT_START.format(sys.executable) if request is None else f"in {request.doing}"
-        raise RemudaError(f"the fork server died: {describe_exitcode(exitcode)}, {where}")
+        raise RemudaError(f"the fork server {self.describe_end()}, {where}")
 
     def _read_answer(self) -> tuple[Request | None, Answer, _core.Descriptors]:
         try:
             answer, fds = receive(self._sock)
-        except ConnectionError:
+        except (ConnectionError, BlockingIOError):
             raise
         except OSError:  # no descriptor was free for the ones in the answer
             self._unread.popleft()
@@ -254,7 +286,7 @@ class ForkServer:
             return None
         if isinstance(self._unread[0], (Preload, Reap)) and self._workers - self._zombies:
             return _forget(self)
-        self._end()
+        self._end(was_late=True)
         return None
 
     def _clear_away(self, request: Request | None, answer: Answer, fds: _core.Descriptors) -> None:
@@ -264,27 +296,16 @@ class ForkServer:
                 signal.pidfd_send_signal(fds[0], signal.SIGKILL)
             self._zombies.add(answer.value)
 
-    def _end(self) -> int | None:
-        """Ends the server, and returns its exit code."""
+    def _end(self, *, was_late: bool = False) -> None:
+        """Ends the server. `was_late`: because it did not answer."""
         _forget(self)
-        self._is_ended = True
+        self._is_ended, self._was_late = True, was_late or self._was_late
         self._sock.close()
         self._process.kill()
         if self._process.has_ended(DEATH_SECONDS):
             self._process.close()
         while self._zombies:
             reap_orphan(self._zombies.pop(), self._process, DEATH_SECONDS)  # the worker may still be dying
-        return self._process.exitcode
-
-
-def _error_of(error: Failed, request: Request) -> BaseException:
-    name, message, text, pickled = error
-    exception = load_exception(text, pickled)
-    if isinstance(exception, Exception):
-        return exception
-    died = RemudaError(f"the fork server met {name} in {request.doing}: {message}")
-    died.__cause__ = RemoteTraceback(text)
-    return died
 
 
 def _directory() -> str | None:

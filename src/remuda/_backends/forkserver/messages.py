@@ -1,7 +1,7 @@
-"""The messages between a fork server and its client. Each is one packet, so no receiver waits for a part.
+"""The messages between a fork server or a template and its client. Each is one packet, so no receiver waits for a part.
 
 owner                                       server
-  <- Answer                                   the server has imported what all workers need
+  <- Answer                                   the server has what all workers need
   Preload(module)                ->
   Fork(...), its descriptors     ->           forks a worker
   Reap(pids)                     ->
@@ -33,8 +33,13 @@ Failed: TypeAlias = "tuple[str, str, str, bytes | None]"  # an exception, as `po
 
 @dataclass(frozen=True)
 class Fork:
-    """A request to fork a worker. The worker's socket, standard output and error are sent along as descriptors."""
+    """A request to fork a worker. The worker's socket, standard output and error are sent along as descriptors.
 
+    Attributes:
+        worker: The index of the worker, which finds what it inherits in a template.
+    """
+
+    worker: int
     owner: int
     environment: dict[str, str]
     directory: str | None
@@ -108,13 +113,13 @@ def send_pickled(sock: Socket, data: bytes, fds: Iterable[int]) -> None:
 
 
 def receive(sock: Socket) -> tuple[Any, _core.Descriptors]:
-    """Receives a message and its descriptors.
+    """Receives a message that has come, and its descriptors.
 
-    Raises EOFError if the other end is gone, OSError (EMFILE) if no descriptor was free, so that the message is lost,
-    and the OSError of `socket.recvmsg`.
+    Raises EOFError if the other end is gone, BlockingIOError if nothing has come, OSError (EMFILE) if no descriptor was
+    free, so that the message is lost, and the OSError of `socket.recvmsg`.
     """
     space = socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize)
-    data, ancillary, flags, _ = sock.recvmsg(1 + _MAX_INLINE, space, socket.MSG_CMSG_CLOEXEC)
+    data, ancillary, flags, _ = sock.recvmsg(1 + _MAX_INLINE, space, socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
     fds = _core.Descriptors(chain.from_iterable(array.array("i", sent) for _, _, sent in ancillary))
     if flags & socket.MSG_CTRUNC:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

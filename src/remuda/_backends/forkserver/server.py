@@ -1,5 +1,7 @@
 """The fork server: a process that imports modules for workers, forks workers, and reaps their orphans.
 
+A template (`template.py`) does the same, but imports nothing, because it was forked from the owner.
+
 It adopts the orphans among its workers' descendants, as a subreaper. Otherwise they would become children of the owner
 if that is the first process of a container, and the owner could not distinguish them from its own children.
 """
@@ -9,48 +11,57 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import select
+import posix
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remuda import _core
 from remuda._backends.forkserver.messages import Answer, Fork, Module, Preload, Reap, receive, send
 from remuda._backends.forkserver.server_process import children
 from remuda._backends.process.process_tree import can_show_for_a_moment, show, take_on
+from remuda._system.originals import select
 from remuda._system.sockets import Socket, open_socket, socket_pair
 from remuda._wire.failures import portable
-from remuda._worker.forked_children import OneProcess, run_and_end
+from remuda._worker.forked_children import OneProcess, flush_output, run_and_end
 from remuda._worker.job_signals import job_signals_blocked, settle_signals
+
+if TYPE_CHECKING:
+    from remuda._worker.main import Inherited
 
 _BASICS = ("numpy", "gymnasium", "cloudpickle", "remuda._worker.main")
 
 
-def serve(fd: int, owner: int) -> None:
-    """Serves requests from the socket `fd` until it is closed, or the process `owner` has ended."""
+def serve(fd: int, owner: int, inherited: Sequence[Inherited] = ()) -> None:
+    """Serves requests from the socket `fd` until it is closed, or the process `owner` has ended.
+
+    `inherited`: in a template, what each worker inherits from the owner.
+    """
     settle_signals(owner, on_interrupt=signal.SIG_DFL)
     with closing(open_socket(fd)) as sock:
         try:
             owner_fd = os.pidfd_open(owner)
         except ProcessLookupError:
             return  # the owner has ended already.
-        with closing(_Server(sock, owner_fd)) as server, suppress(EOFError, ConnectionError):  # if the owner ends
+        server = _Server(sock, owner_fd, inherited)
+        with closing(server), suppress(EOFError, ConnectionError):  # raised if the owner ends
             server.run()
 
 
 class _Server:
-    def __init__(self, sock: Socket, owner_fd: int) -> None:
-        self._sock, self._owner_fd = sock, owner_fd
-        self._reported: set[str] = set()  # names of the modules that were reported to the owner.
+    def __init__(self, sock: Socket, owner_fd: int, inherited: Sequence[Inherited]) -> None:
+        self._sock, self._owner_fd, self._inherited = sock, owner_fd, inherited
+        # Names of the modules that were reported to the owner. It knows those of a template.
+        self._reported = set(sys.modules) if inherited else set[str]()
         self._workers: set[int] = set()  # pids of workers that are not reaped yet
         self._deaths = _Deaths()
 
     def run(self) -> None:
         _core.take_in_orphans()
-        for module in _BASICS:
+        for module in () if self._inherited else _BASICS:
             importlib.import_module(module)
         gc.freeze()
         send(self._sock, Answer(imported=self._new_modules()))
@@ -101,11 +112,13 @@ class _Server:
         shows_its_key = can_show_for_a_moment(request.environment)
         if shows_its_key:
             show(request.environment)
+        flush_output()  # otherwise the worker would print the buffered output again
         try:
             with job_signals_blocked():
                 if (pid := _core.fork()) == 0:
                     self.close()
-                    run_and_end(partial(_become_worker, request, fds))
+                    inherited = self._inherited[request.worker] if self._inherited else None
+                    run_and_end(partial(_become_worker, request, fds, inherited))
             return pid
         finally:
             if shows_its_key:
@@ -114,7 +127,7 @@ class _Server:
     def _reap(self, request: Reap) -> dict[int, int]:
         codes = {}
         for pid in self._workers.intersection(request.pids):
-            _, status = os.waitpid(pid, 0)
+            _, status = posix.waitpid(pid, 0)  # not the function in `os`, which gevent replaces
             codes[pid] = os.waitstatus_to_exitcode(status)
             self._workers.remove(pid)
         self._reap_orphans()
@@ -124,7 +137,7 @@ class _Server:
         """Reaps all children except workers, which keep their pids until the owner requests a `Reap`."""
         for pid in set(children()) - self._workers:
             with suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+                posix.waitpid(pid, os.WNOHANG)
 
     def _new_modules(self) -> tuple[Module, ...]:
         """Returns the modules that were imported since the last call and that the user may edit."""
@@ -177,7 +190,7 @@ def _described(name: str) -> Module | None:
     return Module(name, os.path.abspath(origin), stat.st_mtime_ns, stat.st_size)
 
 
-def _become_worker(request: Fork, fds: Iterable[int]) -> None:
+def _become_worker(request: Fork, fds: Iterable[int], inherited: Inherited | None) -> None:
     from remuda._worker.main import run_worker
 
     worker_socket, *outputs = fds
@@ -187,8 +200,8 @@ def _become_worker(request: Fork, fds: Iterable[int]) -> None:
     take_on(request.environment)
     if request.directory is not None:
         os.chdir(request.directory)
-    sys.path[:], sys.argv[:] = request.path, request.argv
-    run_worker(worker_socket, request.owner)
+    sys.path[:], sys.argv = request.path, request.argv
+    run_worker(worker_socket, request.owner, inherited)
 
 
 def _preload(request: Preload) -> None:

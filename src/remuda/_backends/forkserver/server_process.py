@@ -6,19 +6,21 @@ import os
 import posix
 import signal
 import socket
-import subprocess
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 from remuda import _core
 from remuda._backends.process.interpreter import start_python
 from remuda._backends.process.process_tree import new_key, with_key
 from remuda._system.exiting import leave_pools_alone
+from remuda._system.finalizers import hand_over
 from remuda._system.polling import wait_readable
 from remuda._system.processes import stat_of
 from remuda._system.sockets import Socket, socket_pair
 
-DEATH_SECONDS = 1.0  # seconds for a killed server to end
+DEATH_SECONDS = 1.0  # seconds for a killed server to end, while a request waits
+_KILLED_SECONDS = 10.0  # seconds for a killed server to end, while nothing waits
 
 
 def children() -> list[int]:
@@ -30,25 +32,23 @@ def children() -> list[int]:
 
 
 class ServerProcess:
-    """A process that `subprocess` has started, watched through a pidfd. A lost exit code is reported as unknown.
-
-    `Popen.wait` returns 0 if the exit code is lost: if SIGCHLD is ignored, or other code waits for all children.
+    """A child process, watched through a pidfd.
 
     Attributes:
         pid: Its process id.
-        exitcode: Negative for a signal; None while it runs, or if it is unknown.
+        exitcode: Negative for a signal; None while it runs, or if it is unknown, because SIGCHLD is ignored, or other
+            code waits for all children.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.pid = process.pid
-        self._process = process
-        try:
-            self._pidfds = _core.Descriptors([os.pidfd_open(process.pid)])
-        except OSError:  # no descriptor is free
-            process.kill()
-            process.wait()
-            raise
+    def __init__(self, pid: int, pidfds: _core.Descriptors) -> None:
+        """Owns `pidfds`."""
+        self.pid, self._pidfds = pid, pidfds
+        self._is_reaped = False
         self.exitcode: int | None = None
+
+    def fileno(self) -> int:
+        """Returns the pidfd, which is readable once the process has ended."""
+        return self._pidfds[0]
 
     def close(self) -> None:
         """Closes the pidfd. `has_ended` must not be called afterwards."""
@@ -56,12 +56,12 @@ class ServerProcess:
 
     def has_ended(self, seconds: float | None = 0) -> bool:
         """Whether the process ends within `seconds` (None: no limit). A process that has ended is reaped."""
-        if self._process.returncode is None and wait_readable([self._pidfds[0]], seconds):
+        if not self._is_reaped and wait_readable([self._pidfds[0]], seconds):
             code = _core.reap_group(self._pidfds[0], self.pid, 0)
             if self.exitcode is None:  # another thread may have taken the exit code
                 self.exitcode = _core.exit_code_of(self._pidfds[0]) if code is None else code
-            self._process.returncode = 0  # the process is reaped: `subprocess` must not wait for it
-        return self._process.returncode is not None
+            self._is_reaped = True
+        return self._is_reaped
 
     def kill(self) -> None:
         if not self.has_ended():
@@ -75,21 +75,27 @@ def start_server(environment: dict[str, str]) -> tuple[ServerProcess, Socket]:
     try:
         with closing(server_end):
             module = "remuda._backends.forkserver.server"
-            return ServerProcess(start_python(module, "serve", server_end.fileno(), variables)), client_end
+            return ServerProcess(*start_python(module, "serve", server_end.fileno(), variables)), client_end
     except BaseException:
         client_end.close()
         raise
 
 
-def end_server(process: ServerProcess, sock: Socket, owner: int) -> None:
-    if os.getpid() == owner and leave_pools_alone():
-        return  # this process is exiting, and the server ends with it
+def abandon_server(process: ServerProcess, sock: Socket, owner: int) -> None:
+    """Ends a server that no pool uses any longer, or at the interpreter's exit."""
+    if os.getpid() != owner:  # a forked child does not own the server
+        sock.close()
+        process.close()
+    elif not leave_pools_alone():  # otherwise this process is exiting, and the server ends with it
+        hand_over(partial(end_server, process, sock))
+
+
+def end_server(process: ServerProcess, sock: Socket) -> None:
     sock.close()
-    if os.getpid() == owner:  # a forked child does not own the server.
-        process.kill()  # the server may hang in an import; its children are not killed with it
-        process.has_ended(None)
-        for pid in children():  # the exit codes of the workers are no longer needed
-            reap_orphan(pid, process)
+    process.kill()  # the server may hang in an import; its children are not killed with it
+    process.has_ended(_KILLED_SECONDS)
+    for pid in children():  # the exit codes of the workers are no longer needed
+        reap_orphan(pid, process)
     process.close()
 
 

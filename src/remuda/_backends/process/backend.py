@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from remuda import _core
 from remuda._backends.base import PATIENCE_SECONDS, Assignment, Queues, death_of
 from remuda._backends.flag import Flag
+from remuda._backends.forkserver.client import ServerError
 from remuda._backends.process.os_process import WorkerProcess, end_all
 from remuda._backends.process.start_methods import Launch, Launcher, occupy_standard_descriptors
 from remuda._backends.process.start_wait import LateError, StartWait
@@ -24,18 +24,21 @@ from remuda._relay.receiver import Relay, ShownWarnings
 from remuda._relay.stacks import stack_of
 from remuda._system.apart import run_apart
 from remuda._system.cores import core_for
+from remuda._system.ending import Ending
+from remuda._system.finalizers import hand_over
 from remuda._system.forks import register_holder
 from remuda._system.limits import check_descriptors
 from remuda._system.oom import OomWatch
 from remuda._system.polling import wait_readable
 from remuda._wire.channel import NonsenseError
-from remuda._wire.failures import Interrupts, build_error, load_failure, not_loaded
+from remuda._wire.failures import Interrupts, build_error, load_failure, not_loaded, raised
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Buffers, dump, load
 from remuda._wire.sealed_file import SealedFile
 from remuda._worker.env_report import Reports
 from remuda._worker.factories import carry
+from remuda._worker.main import Inherited
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.second_build import Limits, SecondBuild
 from remuda.errors import (
@@ -45,6 +48,8 @@ from remuda.errors import (
     StartTimeoutError,
     WorkerDiedError,
 )
+
+_Result = TypeVar("_Result")
 
 _ENDING = 1.0  # the longest wait, in seconds, for the end of a killed worker before its successor starts
 
@@ -92,6 +97,8 @@ class ProcessBackend:
         self._built: list[Reports] = []  # by worker.
         self._timeout: float | None = None  # seconds for building all envs
         self._unwanted = Flag()  # set if a signal handler has interrupted the start of the first processes
+        self._ending: Ending[list[int]] = Ending()  # returns the pids of processes that did not end
+        self._is_urgent = _core.Event()  # set if the end must not wait for workers that end by themselves
         self._wait = StartWait(None, self._unwanted)  # of this start
         self._progress = BuildBar(())
         self._oom = OomWatch()
@@ -99,7 +106,7 @@ class ProcessBackend:
         self._processes: list[WorkerProcess] = []
         self.interrupts: Interrupts = {}
         # An interrupt between two steps of a start leaves a backend that no pool owns yet.
-        weakref.finalize(self, _end_left, self._processes, os.getpid()).atexit = False
+        weakref.finalize(self, _abandon, self._processes, os.getpid()).atexit = False
         register_holder(self)
 
     @property
@@ -112,7 +119,7 @@ class ProcessBackend:
         try:
             self._prepare(assignments, timeout)
             self._build([0])
-            return run_apart(partial(self._second_build, self.workers[0], limits), self._unwanted.set)
+            return self._run_apart(partial(self._second_build, self.workers[0], limits))
         except BaseException:
             self.stop(0)
             raise
@@ -126,7 +133,7 @@ class ProcessBackend:
                 self._build(together)
             assert self._configs is not None
             if not any(assignment.spec.rebuilds for assignment in assignments):
-                self._configs.close()  # there will be no successors, and the factories may keep the pool alive
+                self._configs.close()  # there will be no successors
             self._unwanted.close()
             return self._built
         except BaseException:
@@ -139,17 +146,14 @@ class ProcessBackend:
         occupy_standard_descriptors()
         # All configs are pickled before the first start, because an error in pickling must not leave workers behind.
         # The caller's thread pickles them, so that an interrupt ends a function of the program that hangs.
-        self._configs = WorkerConfigs(
-            assignments,
-            self._name,
-            self._output,
-            inherited=self._inherits,
-        )
+        self._configs = WorkerConfigs(assignments, self._name, self._output, inherited=self._inherits)
+        if self._inherits:
+            self._launcher.inherited = [Inherited(one.env_fns, one.computed) for one in assignments]
         self._outputs = open_outputs(self._output, len(assignments))
         self._relay = Relay(self._shown_warnings)
         self._near = [assignment.cores for assignment in assignments]
         self._progress = BuildBar(env for assignment in assignments for env in assignment.spec.first_slots)
-        self._timeout, self._wait = timeout, StartWait(timeout, self._unwanted, self._relay, self._progress)
+        self._timeout, self._wait = timeout, StartWait(timeout, self._unwanted)
 
     def _build(self, indices: Sequence[int]) -> None:
         """Starts workers, and waits until they have built their envs."""
@@ -160,16 +164,27 @@ class ProcessBackend:
         ]
         self.workers += workers
         # The caller's thread loads the messages, because that may import a module that this thread is importing.
-        messages = run_apart(partial(self._start_visibly, workers), self._unwanted.set)
+        self._progress.hide()  # a forked worker must not inherit a progress bar in its standard output
+        try:
+            with self._progress:
+                messages = self._run_apart(partial(self._start, workers, self._wait))
+                self._show()
+        except ServerError as error:
+            raise error.original()  # noqa: B904 - it has its own cause
         answers = [self._load_reports(*pair) for pair in zip(workers, messages, strict=True)]
         if failures := [answer for answer in answers if isinstance(answer, Failure)]:
-            raise build_error(failures)
+            raise raised(build_error(failures))
         self._built += [answer for answer in answers if not isinstance(answer, Failure)]
 
-    def _start_visibly(self, workers: Sequence[ProcessWorker]) -> list[Buffers]:
-        self._progress.hide()  # a forked worker must not inherit a progress bar in its standard output
-        with self._progress:
-            return self._start(workers, self._wait)
+    def _run_apart(self, work: Callable[[], _Result]) -> _Result:
+        """Returns `work()`, a part of the first start. An interrupt makes it end, and the end of the backend waits."""
+        return run_apart(partial(self._ending.before, work), self._unwanted.set, self._show)
+
+    def _show(self) -> None:
+        """Shows the progress of the first start, and passes on log records."""
+        assert self._relay is not None  # made by `_prepare`
+        self._relay.drain()
+        self._progress.show()
 
     def _start(self, workers: Sequence[ProcessWorker], wait: StartWait) -> list[Buffers]:
         """Starts workers' processes, and waits until they have built their envs. Returns the messages of these."""
@@ -193,8 +208,9 @@ class ProcessBackend:
         output = self._outputs[worker.index]
         output.begin()
         config, place = self._configs.config(worker.index), self._configs.place(worker.index)
-        by_reset = config.spec.rebuilt_by_reset and worker.index < len(self._built)  # it is a successor
-        launch = Launch(config, *place, output.fd, self._relay.sending_end, by_reset)
+        layout = self._configs.layout  # not None if this is a successor
+        by_reset = config.spec.rebuilt_by_reset and layout is not None
+        launch = Launch(worker.index, *place, output.fd, self._relay.sending_end, layout, by_reset)
         worker.take_over(self._launcher.start(launch, wait))
 
     def _read(self, worker: ProcessWorker) -> Buffers | None:
@@ -208,9 +224,9 @@ class ProcessBackend:
             raise self._died(worker) from None
 
     def _load_reports(self, worker: ProcessWorker, message: Buffers) -> Reports | Failure:
-        verdict, *parts = message
-        if bytes(verdict) == b"failed":
-            return load_failure(parts)
+        if failure := _failure_in(message):
+            return failure
+        _, *parts = message
         key = b"".join(parts)
         if key not in self._reports:  # most workers send equal reports, which are loaded once
             try:
@@ -221,7 +237,7 @@ class ProcessBackend:
 
     def _second_build(self, worker: ProcessWorker, limits: Limits) -> SecondBuild:
         """Makes a worker build its env a second time. If the worker dies or is late, `stays` of the result is False."""
-        wait = StartWait(PATIENCE_SECONDS, self._unwanted, self._relay)
+        wait = StartWait(PATIENCE_SECONDS, self._unwanted)
         try:
             worker.channel.post([b"", *dump(limits)])
             while True:
@@ -244,6 +260,8 @@ class ProcessBackend:
 
     def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
         self._arena = arena
+        assert self._configs is not None  # the workers have been started
+        self._configs.keep_layout(layout)
         self._start_loops(self.workers, dump((layout, (), defaults.for_successor(range(layout.num_envs)))), arena)
 
     def _start_loops(self, workers: Sequence[ProcessWorker], message: Buffers, arena: _core.Arena) -> None:
@@ -269,21 +287,21 @@ class ProcessBackend:
         process = self.workers[worker].process
         return "" if process is None or process.wait(0) else stack_of(process.pid, last=True)
 
-    def start_successor(self, worker: int, timeout: float | None, unwanted: Flag) -> Reports:
-        place = self.workers[worker]
+    def start_successor(self, worker: int, timeout: float | None, unwanted: Flag) -> None:
+        self._ending.before(partial(self._start_successor, self.workers[worker], timeout, unwanted))
+
+    def _start_successor(self, place: ProcessWorker, timeout: float | None, unwanted: Flag) -> None:
         if place.process is not None:
             if not place.process.ended:
                 wait_readable([place.process.pidfd, unwanted.fileno()], _ENDING)
             place.release()
         try:
             (message,) = self._start([place], StartWait(timeout, unwanted))
-            answer = self._load_reports(place, message)
-            if isinstance(answer, Failure):
-                raise build_error([answer])
-            return answer
+            if failure := _failure_in(message):
+                raise build_error([failure])
         except StartTimeoutError:
             place.kill()
-            raise StartTimeoutError(f"worker {worker} did not build its envs within {timeout} s") from None
+            raise StartTimeoutError(f"worker {place.index} did not build its envs within {timeout} s") from None
         except BaseException:
             place.kill()
             raise
@@ -291,14 +309,13 @@ class ProcessBackend:
     def join(
         self,
         worker: int,
-        layout: Layout,
         arena: _core.Arena,
         info_columns: Sequence[InfoColumn],
         defaults: ResetDefaults,
     ) -> tuple[int, int]:
         successor = self.workers[worker]
         known = defaults.for_successor(successor.env_ids)
-        self._start_loops([successor], dump((layout, tuple(info_columns), known)), arena)
+        self._start_loops([successor], dump((None, tuple(info_columns), known)), arena)
         assert successor.process is not None  # the successor has been started
         return successor.process.pidfd, successor.channel.fileno()
 
@@ -319,34 +336,38 @@ class ProcessBackend:
     def queues(self) -> list[Queues]:
         return []
 
-    def drain(self, sent: Callable[[], int]) -> None:
+    def has_records(self) -> bool:
+        return self._relay is not None and self._relay.has_records()
+
+    def drain(self, sent: Callable[[], int], after_each: Callable[[], object] = lambda: None) -> None:
         if self._relay is not None:
-            self._relay.drain_all(sent)
+            self._relay.drain_all(sent, after_each)
 
     # -- end -------------------------------------------------------------------------------------------
 
     def stop(self, timeout: float) -> None:
-        urgent, pids = threading.Event(), list[int]()
-        try:
-            if self.workers:
-                pids = run_apart(partial(self._end_processes, timeout, urgent.is_set), urgent.set)
-        finally:
-            self._free()
-        if pids:
+        if pids := self._end(timeout):
             raise CloseTimeoutError(pids=pids, workers=[worker.index for worker in self.workers if worker.pid in pids])
 
     def abandon(self) -> None:
-        # Not in another thread: the garbage collection may call this while the caller holds locks.
-        try:
-            self._end_processes(0)
-        finally:
-            self._free()
+        self._end(0)
 
-    def _end_processes(self, timeout: float, is_urgent: Callable[[], bool] = lambda: False) -> list[int]:
-        """Returns the pids of processes that did not end."""
-        pids = end_all(self._processes, timeout, is_urgent)
-        self._launcher.finish()
-        return pids
+    def _end(self, timeout: float) -> list[int]:
+        """Ends the backend, in one thread that no signal handler interrupts. Later calls wait for that thread."""
+        self._unwanted.set()
+        if self._ending.has_begun:  # an earlier call was interrupted
+            self._is_urgent.set()
+        end = partial(self._end_processes, timeout)
+        return run_apart(partial(self._ending.run, end), self._is_urgent.set) or []
+
+    def _end_processes(self, timeout: float) -> list[int]:
+        try:
+            pids = end_all(self._processes, timeout, self._is_urgent.is_set)
+            self._launcher.finish()
+            return pids
+        finally:
+            self._processes[:] = [process for process in self._processes if not process.ended]
+            self._free()
 
     def _free(self) -> None:
         for output in self._outputs:
@@ -369,10 +390,16 @@ class ProcessBackend:
             self._arena.close_fd()
 
 
-def _end_left(processes: list[WorkerProcess], owner: int) -> None:
+def _failure_in(message: Buffers) -> Failure | None:
+    """Returns the failure that a worker has sent after its build; None if it has built its envs."""
+    verdict, *parts = message
+    return load_failure(parts) if bytes(verdict) == b"failed" else None
+
+
+def _abandon(processes: list[WorkerProcess], owner: int) -> None:
     """Ends the processes of a backend that was dropped. In a forked copy of the owner, does nothing."""
     if processes and os.getpid() == owner:
-        end_all(processes, 0)
+        hand_over(partial(end_all, processes, 0))
 
 
 def _fds(worker: ProcessWorker) -> tuple[int, int]:

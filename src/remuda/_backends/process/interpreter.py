@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import posix
 import re
+import signal
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from remuda import _core
 from remuda._system.interpreter import import_path, no_command
 from remuda._system.limits import naming_long_variables
 from remuda._system.originals import copy_of
@@ -21,10 +25,10 @@ else:
 
 def start_python(
     module: str, function: str, fd: int, variables: dict[str, str], output: int | None = None
-) -> subprocess.Popen[bytes]:
+) -> tuple[int, _core.Descriptors]:
     """Starts a program that calls `function(fd, pid of this process)`, in a session of its own.
 
-    It has this interpreter's options and import path.
+    It has this interpreter's options and import path. Returns its pid and its pidfd. The caller must reap it.
 
     Args:
         module: The function's module.
@@ -43,7 +47,7 @@ def start_python(
     call = f"{function}({fd}, {os.getpid()})"
     code = f"import sys; sys.path[:] = {import_path()!r}; from {module} import {function}; {call}"
     with naming_long_variables(variables), job_signals_blocked():
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, *_options(), "-c", code],
             pass_fds=[fd],
             start_new_session=True,
@@ -52,6 +56,19 @@ def start_python(
             stdout=output,
             stderr=output,
         )
+    process.returncode = 0  # the caller reaps it: `subprocess` must not wait for it or guess its exit code
+    return process.pid, pidfd_of_child(process.pid)
+
+
+def pidfd_of_child(pid: int) -> _core.Descriptors:
+    """Opens the pidfd of a new child. If no descriptor is free, kills and reaps the child, and raises OSError."""
+    try:
+        return _core.Descriptors([os.pidfd_open(pid)])
+    except BaseException:
+        os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):  # SIGCHLD is ignored, or other code waits for all children
+            posix.waitid(os.P_PID, pid, os.WEXITED)
+        raise
 
 
 def _options() -> list[str]:

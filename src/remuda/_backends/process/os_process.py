@@ -16,7 +16,9 @@ _SIGTERM_SECONDS = 1.0  # seconds for workers that clean up on SIGTERM.
 _SIGKILL_SECONDS = 10.0  # seconds for the kernel to free a large memory. A slower process hangs in a system call.
 _FAMILY_SECONDS = 1.0  # seconds for the end of processes that a worker has started
 
-_reaping = fork_safe_lock()  # held while exit codes are taken, because each of them can be taken once
+# Held while exit codes are taken, because each of them can be taken once. A thread that holds it may wait for the turn
+# at a fork server, but no thread waits for this lock within such a turn.
+_reaping = fork_safe_lock()
 
 
 class WorkerProcess:
@@ -27,7 +29,8 @@ class WorkerProcess:
         pidfd: A descriptor that is readable once it has ended.
         channel: The channel to it.
         key: The key that all processes started from it carry in their environment.
-        ended: Whether it has ended and its exit code has been taken.
+        ended: Whether it has ended and its exit code has been taken, by `reap`.
+        exitcode: Negative for a signal; None while the process runs, or if the code is unknown.
         has_survivors: Whether some processes with the key had not ended when its exit code was taken.
     """
 
@@ -42,22 +45,17 @@ class WorkerProcess:
         self.has_survivors = False
         self._reap = reap
         self.ended = False
-        self._exitcode: int | None = None
+        self.exitcode: int | None = None
 
     def wait(self, timeout: float | None) -> bool:
         """Returns whether the process ends within `timeout` seconds (None: no limit)."""
         return self.ended or wait_readable([self.pidfd], timeout)
 
-    def exitcode(self) -> int | None:
-        """Returns the exit code, negative for a signal; None while the process runs, or if the code is unknown."""
-        reap([self])
-        return self._exitcode
-
     def _take_exitcode(self) -> None:
         self.kill_group()  # before reaping, which frees the pid for another process
         code = _core.reap_group(self.pidfd, self.pid, round(_FAMILY_SECONDS * 1000))
         parents = self._reap()
-        self._exitcode = next((c for c in (code, parents, _core.exit_code_of(self.pidfd)) if c is not None), None)
+        self.exitcode = next((c for c in (code, parents, _core.exit_code_of(self.pidfd)) if c is not None), None)
         self.ended = True
 
     def signal_group(self, number: int) -> None:
@@ -74,7 +72,7 @@ class WorkerProcess:
 
     def release(self) -> None:
         """Closes the descriptors. Keeps the pidfd of a process that has not ended, so that `wait` still works."""
-        self.exitcode()
+        reap([self])
         self.channel.close()
         if self.ended:
             self._pidfds.close()

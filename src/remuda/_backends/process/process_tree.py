@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
+from functools import partial
 
 from remuda import _core
 from remuda._relay.log import logger
+from remuda._system.finalizers import hand_over
 
 _VARIABLE = _core.FAMILY_VARIABLE
 
@@ -56,9 +58,9 @@ def kill_process_trees(keys: list[str], patience: float) -> list[int]:
     """Kills all processes with one of these keys. Returns the pids of survivors after `patience` seconds."""
     hunt = _core.kill_process_tree(keys, round(patience * 1000))
     if hunt.problem:
-        logger.warning(
+        text = (
             "expected to find in /proc what the workers that ended have started, got %r: whatever has left their "
-            "process groups may still run",
-            os.strerror(hunt.problem),
+            "process groups may still run"
         )
+        hand_over(partial(logger.warning, text, os.strerror(hunt.problem)))  # log handlers may wait for this thread
     return hunt.survivors

@@ -1,4 +1,4 @@
-"""Starts worker processes by one of three start methods: forkserver, spawn and fork.
+"""Starts worker processes by one of three start methods: forkserver, spawn and fork (from a template).
 
 Only threads that no signal handler interrupts start processes (`_system/apart.py`).
 """
@@ -6,34 +6,26 @@ Only threads that no signal handler interrupts start processes (`_system/apart.p
 from __future__ import annotations
 
 import os
-import posix
-import signal
-import sys
-import threading
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
 
 from remuda import _core
 from remuda._backends.forkserver.client import ForkServer, ServerGoneError, fork_server
+from remuda._backends.forkserver.template import Template
 from remuda._backends.process.interpreter import start_python
 from remuda._backends.process.os_process import WorkerProcess
-from remuda._backends.process.process_tree import kill_process_trees, new_key, take_on, with_key
+from remuda._backends.process.process_tree import kill_process_trees, new_key, with_key
 from remuda._backends.process.start_wait import StartWait
 from remuda._backends.process.watcher import watch
-from remuda._system.forks import drop_inherited, register_holder
+from remuda._system.forks import register_holder
 from remuda._system.limits import no_more_processes
 from remuda._system.sockets import Socket, socket_pair
 from remuda._wire.channel import SocketChannel
 from remuda._wire.sealed_file import Address
-from remuda._worker.forked_children import flush_output, run_and_end
-from remuda._worker.job_signals import job_signals_blocked
-from remuda._worker.main import WorkerConfig, environment, run_worker
-
-# The pid of a new process, its pidfd, and a function to call once the process is reaped, which may return its exit code
-_Started: TypeAlias = tuple[int, _core.Descriptors, Callable[[], "int | None"]]
+from remuda._worker.main import Inherited, environment
+from remuda.errors import RemudaError
 
 _KILLED_SECONDS = 1.0  # seconds for the death of a process that is killed while it starts
 
@@ -43,29 +35,33 @@ class Launch:
     """Describes the worker process to start.
 
     Attributes:
-        config: The worker's config, which a worker that is forked from this process inherits.
-        payload: The descriptor of the sealed file that has the config; None if the worker inherits it.
+        worker: Its index.
+        payload: The descriptor of the sealed file that has its config.
         address: The address of the config in that file.
         output: The descriptor of the worker's standard output and error; None: it inherits those of this process.
         relay: The descriptor that the worker sends its logs and warnings to.
-        by_reset: Whether the first resets of the envs build them, rather than the start.
+        layout: For a successor: the descriptor of the sealed file with the pool's layout, and its address there.
+        by_reset: Whether the first resets of the successor's envs build them, rather than the start.
     """
 
-    config: WorkerConfig
-    payload: int | None
+    worker: int
+    payload: int
     address: Address
     output: int | None
     relay: int
+    layout: tuple[int, Address] | None = None
     by_reset: bool = False
-
-    @property
-    def descriptors(self) -> list[int]:
-        """The descriptors that are sent to the worker, in this order."""
-        return [self.relay] if self.payload is None else [self.relay, self.payload]
 
 
 class Launcher:
-    """Starts the worker processes of one pool."""
+    """Starts the worker processes of one pool.
+
+    Attributes:
+        inherited: For the start method "fork", what each worker inherits. The owner sets it before the first start,
+            which forks the template and then clears it.
+    """
+
+    inherited: Sequence[Inherited] = ()
 
     def __init__(self, start_method: str, threads: int | None, preload: tuple[str, ...]) -> None:
         """Takes the settings that all workers share.
@@ -82,8 +78,8 @@ class Launcher:
     def start(self, what: Launch, wait: StartWait) -> WorkerProcess:
         """Starts a process. If this raises, all processes with its key were killed.
 
-        Raises ResourceError if the system allows no more processes, the exception of a preloaded module, RemudaError if
-        the fork server dies, and what `wait` raises.
+        Raises ResourceError if the system allows no more processes, ServerError if a module cannot be preloaded,
+        RemudaError if the fork server or the template dies, and what `wait` raises.
         """
         occupy_standard_descriptors()
         try:
@@ -96,23 +92,25 @@ class Launcher:
             raise no_more_processes(refused) from refused
 
     def finish(self) -> None:
-        """Waits for a short time until the fork server has reaped this pool's workers."""
+        """Waits for a short time until this pool's workers are reaped. Ends its template."""
         if self._server is not None:
             self._server.finish_reaping()
+            if self._server.is_template:
+                self._server.end()
 
     def _start(self, what: Launch, wait: StartWait) -> WorkerProcess:
-        server = self._ready_server(wait) if self._start_method == "forkserver" else None
+        server = None if self._start_method == "spawn" else self._ready_server(what.worker, wait)
         key = new_key()
         variables = with_key(environment(self._threads), key)
         channel, worker_end = _open_channel(what)
         try:
             with closing(worker_end):
-                if server is not None:
-                    pid, pidfds = server.fork(worker_end.fileno(), variables, what.output, wait)
-                    reap: Callable[[], int | None] = partial(server.reap, pid)
+                fd = worker_end.fileno()
+                if server is None:
+                    pid, pidfds = start_python("remuda._worker.main", "run_worker", fd, variables, what.output)
                 else:
-                    start = _spawn if self._start_method == "spawn" else _fork
-                    pid, pidfds, reap = start(what, worker_end, variables)
+                    pid, pidfds = server.fork(what.worker, fd, variables, what.output, wait)
+            reap = (lambda: None) if server is None else partial(server.reap, pid)
             return WorkerProcess(pid, pidfds, channel, reap, key)
         except BaseException:
             # Before the channel is closed, which ends the worker: a process that has ended no longer shows its key.
@@ -120,14 +118,27 @@ class Launcher:
             channel.close()
             raise
 
-    def _ready_server(self, wait: StartWait) -> ForkServer:
-        """Returns the pool's fork server, which gives all workers the same code. Replaces a server that has ended."""
+    def _ready_server(self, worker: int, wait: StartWait) -> ForkServer:
+        """Returns the pool's fork server or template, which gives all workers the same code.
+
+        Replaces a fork server that has ended. Raises RemudaError if a template has ended.
+        """
         if self._server is not None and not self._server.is_alive():
             self._server.retire(wait)
+            if self._server.is_template:
+                raise RemudaError(
+                    f"worker {worker} could not be started: the process that forks workers "
+                    f"{self._server.describe_end()}; make another pool"
+                )
             self._server = None
         if self._server is None:
-            self._server = fork_server(self._threads, environment(self._threads))
-        for module in self._preload:
+            variables = environment(self._threads)
+            if self._start_method == "fork":
+                self._server = Template(variables, self.inherited)
+                self.inherited = ()  # the factories may keep the pool alive
+            else:
+                self._server = fork_server(self._threads, variables)
+        for module in () if self._server.is_template else self._preload:
             self._server.preload(module, wait)
         return self._server
 
@@ -138,8 +149,13 @@ def _open_channel(what: Launch) -> tuple[SocketChannel, Socket]:
     channel = SocketChannel(pool_end)
     register_holder(channel)
     try:
-        channel.send_fds(what.descriptors)
-        channel.post([what.address, b"by reset"] if what.by_reset else [what.address])
+        channel.send_fds([what.relay, what.payload])
+        if what.layout is None:
+            channel.post([what.address])
+        else:
+            fd, address = what.layout
+            channel.post([what.address, address, b"by reset" if what.by_reset else b""])
+            channel.send_fds([fd])
     except BaseException:
         channel.close()
         worker_end.close()
@@ -157,63 +173,3 @@ def occupy_standard_descriptors() -> None:
             os.fstat(fd)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # opens `fd`, the lowest free number
-
-
-def _spawn(what: Launch, worker_end: Socket, variables: dict[str, str]) -> _Started:
-    """Starts a worker in a fresh interpreter."""
-    process = start_python("remuda._worker.main", "run_worker", worker_end.fileno(), variables, output=what.output)
-
-    def forget() -> None:
-        process.returncode = 0  # the child is reaped: `subprocess` must not wait for it or guess its exit code
-
-    return process.pid, _pidfd_of_child(process.pid, forget), forget
-
-
-def _fork(what: Launch, worker_end: Socket, variables: dict[str, str]) -> _Started:
-    """Forks this process."""
-    owner = os.getpid()
-    flush_output()  # otherwise the child would print the buffered output again.
-    # The child blocks signals such as SIGINT, until it has replaced the handlers and the process group of this one.
-    with job_signals_blocked():
-        if (pid := _core.fork()) == 0:
-            run_and_end(partial(_become_worker, worker_end, owner, what, variables))
-    return pid, _pidfd_of_child(pid, lambda: None), lambda: None
-
-
-def _pidfd_of_child(pid: int, forget: Callable[[], object]) -> _core.Descriptors:
-    """Opens the pidfd of a new child. If no descriptor is free, kills and reaps the child, calls `forget`, raises."""
-    try:
-        return _core.Descriptors([os.pidfd_open(pid)])
-    except BaseException:
-        os.kill(pid, signal.SIGKILL)
-        with suppress(ChildProcessError):  # SIGCHLD is ignored, or other code waits for all children
-            posix.waitid(os.P_PID, pid, os.WEXITED)
-        forget()
-        raise
-
-
-def _become_worker(worker_end: Socket, owner: int, what: Launch, variables: dict[str, str]) -> None:
-    """Runs the worker in a forked child."""
-    take_on(variables)
-    main = threading.current_thread()  # the thread that forked is the main thread of the child
-    main.name, main._daemonic = "MainThread", False  # type: ignore[attr-defined]
-    _end_imports()
-    devnull = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(devnull, 0)  # not the terminal, which stops background processes that read
-    os.close(devnull)
-    if what.output is not None:
-        os.dup2(what.output, 1)
-        os.dup2(what.output, 2)
-    drop_inherited()
-    run_worker(worker_end.detach(), owner, what.config)
-
-
-def _end_imports() -> None:
-    """Makes the modules usable that another thread of the parent imports, such as one that makes a pool when imported.
-
-    That thread does not exist in this child. Without this, an import of such a module would wait for it forever.
-    """
-    for module in list(sys.modules.values()):
-        spec = getattr(module, "__spec__", None)
-        if getattr(spec, "_initializing", False):
-            spec._initializing = False  # type: ignore[union-attr]

@@ -40,7 +40,7 @@ class ProcessWorker:
         if not process.ended and process.wait(0):
             # Reaps all ended workers, because one search finds the descendants of all.
             run_apart(partial(reap, self._siblings), lambda: None)
-        return process.exitcode()
+        return process.exitcode
 
     @property
     def channel(self) -> SocketChannel:
@@ -90,8 +90,8 @@ def start_timeout(late: list[ProcessWorker], timeout: float | None) -> StartTime
     workers = f"(workers {[worker.index for worker in late]}); "
     if late[0].process is None:
         return StartTimeoutError(
-            f"{expected}{workers}the fork server did not even start them: it may still be importing the modules "
-            "in preload=[...]; give it more time"
+            f"{expected}{workers}the process that forks workers did not even start them: a fork server may still be "
+            "importing the modules in preload=[...]; give it more time"
         )
     text = f"{expected}{workers}give it more time, or preload=[...] the modules they import"
     stack = stack_of(late[0].process.pid).splitlines()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,6 +11,7 @@ from remuda._backends.base import Assignment
 from remuda._relay.output import WorkerOutput
 from remuda._relay.verbosity import Verbosity
 from remuda._wire import by_value
+from remuda._wire.layout import Layout
 from remuda._wire.pickling import Buffers, dump
 from remuda._wire.registrations import pickle_registrations
 from remuda._wire.sealed_file import Address, SealedFile, fetch
@@ -24,18 +27,24 @@ class WorkerConfigs:
     """The configs of all workers of a pool, in one `SealedFile`. Data that configs share are stored once.
 
     A worker with a replaced env has a file of its own.
+
+    Attributes:
+        layout: The descriptor of a file with the layout of the pool, and its address there; None before `keep_layout`.
     """
 
     def __init__(self, assignments: Sequence[Assignment], name: str, output: WorkerOutput, *, inherited: bool) -> None:
-        """Raises InvalidEnvError if factories cannot be pickled; nothing is left open."""
+        """Raises InvalidEnvError if factories cannot be pickled; nothing is left open.
+
+        `inherited`: whether workers inherit their factories, so that the file has only the ones that replace them.
+        """
         verbosity = Verbosity.current()
         self._configs = [
             WorkerConfig(
                 spec=a.spec,
                 identity=Identity.new(f"{name}-{a.spec.info.index}"),
-                factories=Inherited(a.env_fns, a.computed) if inherited else Inherited(),
+                factories=Inherited(),  # the template has them
                 verbosity=verbosity,
-                output=output,
+                output=os.fspath(output),
                 variables=a.variables,
             )
             for a in assignments
@@ -43,10 +52,16 @@ class WorkerConfigs:
         self._addresses: list[Address] = [b""] * len(assignments)
         self._own: dict[int, SealedFile] = {}  # the files of workers with replaced envs, by worker
         self._is_closed = False
-        self._file = None if inherited else SealedFile()
+        self._layout_file: SealedFile | None = None
+        self.layout: tuple[int, Address] | None = None
+        self._file = SealedFile()
         try:
-            if self._file is not None:
-                self._write(self._file, assignments)
+            if inherited:
+                for worker in range(len(assignments)):
+                    self._add(self._file, worker)
+            else:
+                self._write_factories(assignments)
+            self._file.seal()
         except BaseException:
             self.close()
             raise
@@ -54,12 +69,10 @@ class WorkerConfigs:
     def config(self, worker: int) -> WorkerConfig:
         return self._configs[worker]
 
-    def place(self, worker: int) -> tuple[int | None, Address]:
-        """Returns a file's descriptor (None: the worker inherits its config), and the config's address in the file."""
-        if self._file is None:
-            return None, b""
+    def place(self, worker: int) -> tuple[int, Address]:
+        """Returns the descriptor of the file with a worker's config, and the config's address in it."""
         if self._configs[worker].replaced and worker not in self._own:
-            self._write_own(worker, self._file)
+            self._write_own(worker)
         return self._own.get(worker, self._file).fd, self._addresses[worker]
 
     def adopt(self, worker: int, slot: int, carried: Carried) -> None:
@@ -72,16 +85,24 @@ class WorkerConfigs:
         if (outdated := self._own.pop(worker, None)) is not None:
             outdated.close()
 
+    def keep_layout(self, layout: Layout) -> None:
+        """Pickles the layout of the pool for successors, which check that their envs fit it."""
+        if self._is_closed:
+            return
+        self._layout_file = SealedFile()
+        self.layout = self._layout_file.fd, self._layout_file.add(dump(layout))
+        self._layout_file.seal()
+
     def close(self) -> None:
         """Frees the configs. No successor can be started after that."""
         self._is_closed = True
-        for file in (self._file, *self._own.values()):
+        for file in (self._file, self._layout_file, *self._own.values()):
             if file is not None:
                 file.close()
         self._own = {}
-        self._configs = [replace(config, factories=Inherited(), replaced={}) for config in self._configs]
+        self._configs = [replace(config, replaced={}) for config in self._configs]
 
-    def _write(self, file: SealedFile, assignments: Sequence[Assignment]) -> None:
+    def _write_factories(self, assignments: Sequence[Assignment]) -> None:
         program, registrations = dump(Program.current()), dump(pickle_registrations())
         for column in assignments[0].computed:  # the same for all workers
             what = f"{column.path} that can be pickled, to be computed in a worker process"
@@ -90,15 +111,14 @@ class WorkerConfigs:
         for worker, one in enumerate(assignments):
             what = f"env_fns that can be pickled, to build the envs {list(one.spec.info.env_ids)} in a worker process"
             env_fns = [pickled_for_worker(list(one.env_fns), what, _REMEDY)]
-            self._configs[worker] = self._add(file, worker, program, env_fns, registrations, computed)
-        file.seal()
+            self._configs[worker] = self._add(self._file, worker, program, env_fns, registrations, computed)
 
-    def _write_own(self, worker: int, first: SealedFile) -> None:
-        """Writes a file for a worker with replaced envs. `first`: the file with its first config."""
+    def _write_own(self, worker: int) -> None:
+        """Writes a file for a worker with replaced envs."""
         factories, own = self._configs[worker].factories, SealedFile()
         try:
-            assert isinstance(factories, Addresses)  # a worker that inherits its factories has no file
-            self._add(own, worker, *(fetch(first.fd, address) for address in factories))
+            addresses = factories if isinstance(factories, Addresses) else ()
+            self._add(own, worker, *(fetch(self._file.fd, address) for address in addresses))
             own.seal()
         except BaseException:
             own.close()
@@ -106,8 +126,10 @@ class WorkerConfigs:
         self._own[worker] = own
 
     def _add(self, file: SealedFile, worker: int, *parts: Buffers) -> WorkerConfig:
-        """Adds a worker's config and the parts that `Addresses` names to a file. Returns the config."""
-        addresses = Addresses(*map(file.add, parts))
-        config = replace(self._configs[worker], factories=addresses)
-        self._addresses[worker] = file.add(dump(config))
+        """Adds a worker's config, and the parts that `Addresses` names, to a file. Returns the config.
+
+        Without parts, the worker inherits its factories.
+        """
+        config = replace(self._configs[worker], factories=Addresses(*map(file.add, parts)) if parts else Inherited())
+        self._addresses[worker] = file.add([pickle.dumps(config)])  # plain data
         return config

@@ -31,11 +31,12 @@ from remuda._engine.options.pool_options import EnvFn
 from remuda._engine.startup.inheritance import IS_FRESH_ON_SHARD, RESULTS, Counts, Inheritance
 from remuda._engine.supervision.quota import Quota
 from remuda._relay.log import logger
-from remuda._wire import by_value
+from remuda._system.apart import run_apart
+from remuda._system.ending import Ending
 from remuda._wire.failures import Interrupts
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
-from remuda._wire.pickling import Buffers
+from remuda._wire.pickling import Buffers, dump_whole
 from remuda._worker.env_report import Reports
 from remuda._worker.factories import pickled_for_worker
 from remuda._worker.reset_defaults import ResetDefaults
@@ -50,6 +51,7 @@ class RayBackend:
     Attributes:
         options: The options of the pool.
         factories: The factories of each shard, pickled.
+        replaced: For each shard, by the index of a factory: the pickled one that has replaced it.
         workers: The workers of all shards, shard by shard.
         links: The driver's ends of the shards.
         receiver: Handles the events of the links.
@@ -67,6 +69,8 @@ class RayBackend:
         self.options, self.settings, self.cluster = options, options.settings, cluster
         shares = divide(len(env_fns), options.where.shards, options.width)
         self.factories = [_pickled(list(env_fns[share.factories(options.width)]), "env_fns") for share in shares]
+        self.replaced = [dict[int, bytes]() for _ in shares]
+        self._layout: bytes | None = None  # the layout of the pool, pickled, for successors
         self._paths = list(sys.path)
         name = f"{options.settings.name}-{os.getpid()}-{secrets.token_hex(3)}"
         self.receiver = Receiver()
@@ -83,7 +87,8 @@ class RayBackend:
         self.defaults = ResetDefaults()
         self.restarts: list[ShardLink] = []
         self._writer: RowWriter | None = None
-        self._is_stopped = False
+        self._is_released = False
+        self._ending: Ending[None] = Ending()
 
     @property
     def processes(self) -> RayBackend:
@@ -120,7 +125,8 @@ class RayBackend:
         options = _pickled(self.options.for_shard(share), "options")
         inherited = None if self._writer is None else self.inheritance(share)
         first_worker = sum(self.options.num_workers_of(link.share) for link in self.links[: share.shard])
-        return BuildOrder(self.factories[share.shard], share.first, first_worker, self._paths, options, inherited)
+        factories, replaced = self.factories[share.shard], dict(self.replaced[share.shard])
+        return BuildOrder(factories, share.first, first_worker, self._paths, options, inherited, self._layout, replaced)
 
     def inheritance(self, share: Share) -> Inheritance:
         """Returns the counts and reset defaults of a share's envs, from which the rebuilt envs continue."""
@@ -156,10 +162,15 @@ class RayBackend:
             link.actor.number_workers.remote(first)
         dealt = tuple(len(worker.env_ids) for worker in self.workers)
         self.settings = replace(self.settings, num_workers=len(self.workers), dealt=dealt)
-        return [report for link in self.links for report in _server(link).report.reports]
+        reports: Reports = []
+        for link in self.links:
+            pickled = _server(link).report.reports
+            assert pickled is not None  # only successors send none
+            reports += pickle.loads(pickled)
+        return reports
 
     def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
-        self.defaults = defaults
+        self.defaults, self._layout = defaults, dump_whole(layout)
         self._writer = RowWriter(layout, arena)
         for link in self.links:
             link.open(self._writer)
@@ -201,8 +212,11 @@ class RayBackend:
 
     # -- deaths and successors ---------------------------------------------------------------------------
 
-    def drain(self, sent: Callable[[], int]) -> None:
-        self.receiver.log()
+    def has_records(self) -> bool:
+        return self.receiver.has_logs()
+
+    def drain(self, sent: Callable[[], int], after_each: Callable[[], object] = lambda: None) -> None:
+        self.receiver.log(after_each)
 
     def kill(self, worker: int) -> None:
         self.receiver.post(partial(self.link_of[worker].kill, self.workers[worker].generation))
@@ -214,8 +228,8 @@ class RayBackend:
     def last_stack(self, worker: int) -> str:
         return ""
 
-    def start_successor(self, worker: int, timeout: float | None, unwanted: Flag) -> Reports:
-        link, env_ids = self.link_of[worker], self.workers[worker].env_ids
+    def start_successor(self, worker: int, timeout: float | None, unwanted: Flag) -> None:
+        link = self.link_of[worker]
         future: Future[Server] = Future()
         self.receiver.post(partial(self._request_successor, link, future))
         while not unwanted.is_set():
@@ -224,8 +238,7 @@ class RayBackend:
             except FutureTimeoutError:
                 continue
             self.workers[worker].generation = server.generation
-            first = link.share.first
-            return list(server.report.reports[env_ids[0] - first : env_ids[-1] + 1 - first])
+            return
         raise RemudaError("the pool was closed")
 
     def _request_successor(self, link: ShardLink, future: Future[Server]) -> None:
@@ -236,7 +249,6 @@ class RayBackend:
     def join(
         self,
         worker: int,
-        layout: Layout,
         arena: _core.Arena,
         info_columns: Sequence[InfoColumn],
         defaults: ResetDefaults,
@@ -249,14 +261,25 @@ class RayBackend:
 
     def adopt(self, worker: int, slot: int, carried: Buffers) -> None:
         share, width = self.link_of[worker].share, self.options.width
-        env_fns = pickle.loads(self.factories[share.shard])
-        env_fns[(slot - share.first) // width] = pickle.loads(carried[0])
-        self.factories[share.shard] = by_value.dumps(env_fns)
+        self.replaced[share.shard][(slot - share.first) // width] = carried[0]
+
+    def env_fns(self) -> list[EnvFn]:
+        """Returns the factories of all envs, unpickled."""
+        env_fns: list[EnvFn] = []
+        for pickled, replaced in zip(self.factories, self.replaced, strict=True):
+            own = pickle.loads(pickled)
+            for place, one in replaced.items():
+                own[place] = pickle.loads(one)
+            env_fns += own
+        return env_fns
 
     # -- closing -----------------------------------------------------------------------------------------
 
     def stop(self, timeout: float) -> None:
-        if self._is_stopped:
+        run_apart(partial(self._ending.run, self._end), lambda: None)
+
+    def _end(self) -> None:
+        if self._is_released:
             return
         self.receiver.stop()
         for link in self.links:
@@ -268,9 +291,10 @@ class RayBackend:
     def release(self) -> None:
         """Closes this process's descriptors for the workers, and drops its views of memory. The shards continue."""
         self.receiver.stop()
-        self._is_stopped, self._writer = True, None
+        self._writer = None
         for worker in self.workers:
             worker.close()
+        self._is_released = True
 
     def abandon(self) -> None:
         self.stop(0)

@@ -30,7 +30,8 @@ class EngineWorker:
     def __init__(self, index: int, name: str, env_ids: tuple[int, ...], generation: int) -> None:
         self.index, self.name, self.env_ids, self.generation = index, name, env_ids, generation
         self.channel = LocalChannel()
-        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._fds = _core.Descriptors([os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)])
+        self.fd = self._fds[0]
         self.is_serving = True
         self._port: _core.RemotePort | None = None
         self._cause: Callable[[str], RemudaError]
@@ -87,9 +88,9 @@ class EngineWorker:
         self.is_serving = True
 
     def close(self) -> None:
-        """Closes the worker's descriptor and drops its reference to the pool's memory."""
+        """Closes the worker's descriptor and drops its reference to the pool's memory. Can be called again."""
         self.is_serving, self._port = False, None
-        os.close(self.fd)
+        self._fds.close()
 
     def is_alive(self) -> bool:
         return self.is_serving

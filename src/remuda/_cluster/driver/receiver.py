@@ -9,6 +9,8 @@ from queue import Empty, SimpleQueue
 
 from remuda._system.own_thread import OwnThread
 
+_END_SECONDS = 10.0  # seconds for the end of the thread
+
 
 class Receiver:
     """Handles the events of a pool's shards in order: answers of actors, new commands, and requests of other threads.
@@ -21,7 +23,7 @@ class Receiver:
 
     Attributes:
         post: Adds an event: a function that the thread calls. A function in C, so no signal handler interrupts it.
-        wake_supervisor: Makes the supervisor call `log`, once there is a supervisor.
+        wake_supervisor: Makes the supervisor look for logs, once there is a supervisor.
     """
 
     def __init__(self) -> None:
@@ -38,11 +40,11 @@ class Receiver:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread, and waits for its end, unless a garbage collection calls this in the thread itself."""
+        """Ends the thread, and waits for its end for a limited time. Can be called again."""
         self._is_stopping = True
         self.post(_wake)
-        if self._thread is not None and not self._thread.is_current:
-            self._thread.join()
+        if self._thread is not None:
+            self._thread.join(_END_SECONDS)
 
     def handle(self, timeout: float | None) -> bool:
         """Waits for an event and handles it. Returns False if there is none within `timeout` seconds."""
@@ -58,10 +60,15 @@ class Receiver:
         self._logs.put(function)
         self.wake_supervisor()
 
-    def log(self) -> None:
-        """Calls the functions that `log_later` has kept. Any other thread may call this."""
-        while not self._logs.empty():
+    def has_logs(self) -> bool:
+        """Whether `log_later` has kept functions."""
+        return not self._logs.empty()
+
+    def log(self, after_each: Callable[[], object] = lambda: None) -> None:
+        """Calls the functions that `log_later` has kept. One other thread at a time may call this."""
+        while self.has_logs():
             self._logs.get()()
+            after_each()
 
     def _run(self, pass_on: Callable[[], float | None]) -> None:
         pause = None

@@ -8,13 +8,14 @@ from typing import Any
 
 from remuda._engine.batches.infos import RawRow
 from remuda._wire.codec import check_agreement
-from remuda._wire.failures import portable
+from remuda._wire.failures import pickled_exception
 from remuda.errors import (
     EnvError,
     EnvProgress,
     Failure,
     Fault,
     InvalidEnvError,
+    PickledException,
     RemudaError,
     RestartLimitError,
     SpaceMismatchError,
@@ -70,12 +71,11 @@ class Renumbering:
 
     def failure(self, failure: Failure) -> Failure:
         """Returns a failure with the pool's numbers. Drops an exception that cannot be pickled, but keeps its text."""
-        exception = failure.exception
-        if exception is not None and portable(exception)[3] is None:
-            exception = None
+        pickled = pickled_exception(failure)
+        exception = None if pickled is None else PickledException(pickled, failure.traceback)
         env = None if failure.env_id is None else self._env(failure.env_id)
         where, worker = self._where(failure.where), self._worker(failure.worker)
-        return replace(failure, env_id=env, worker=worker, where=where, exception=exception)
+        return replace(failure, env_id=env, worker=worker, where=where, _exception=exception)
 
     def faults(self, faults: Sequence[Fault]) -> list[Fault]:
         """Renumbers faults. The faults of one death share its error, by which messages recognize them."""

@@ -36,10 +36,12 @@ from remuda._engine.pool.pool import succeeding_pool
 from remuda._engine.pool.state_checks import is_fresh, not_in_episode
 from remuda._engine.startup.inheritance import IS_FRESH_ON_SHARD, RESETS, Counts, progress_of
 from remuda._engine.supervision.faults import was_lost
-from remuda._wire.failures import portable
-from remuda._wire.pickling import Buffers, dump, load
+from remuda._wire.failures import pickled_exception, portable
+from remuda._wire.layout import Layout
+from remuda._wire.pickling import Buffers, dump, dump_whole, load
 from remuda._wire.requests import CallEnv, RememberOptions, RepeatCalls, TakeReplacement, TakeState
-from remuda.errors import EnvError, Failure, Fault, RemudaError
+from remuda._worker.env_report import check_fit
+from remuda.errors import EnvError, Failure, Fault, PickledException, RemudaError
 
 CONTROL = "control"  # the name of the actor's second thread; the first one runs commands.
 NEVER = "never"  # the name of the actor's third thread, which runs the call that ends with the actor.
@@ -86,7 +88,11 @@ class ShardActor:
     def _build(self, numbers: Renumbering, order: BuildOrder) -> ShardReport:
         sys.path.extend(entry for entry in order.path if entry not in sys.path)
         factories, options = self._unpickled(order.env_fns), self._unpickled(order.options, "options")
+        for place, pickled in order.replaced.items():
+            factories[place] = self._unpickled(pickled)
         pool = succeeding_pool(factories, options, order.inherited)
+        if order.layout is not None:
+            self._check_fit(pool, self._unpickled(order.layout, "spaces"), order.first_env)
         if order.inherited is not None:
             for env in np.flatnonzero(order.inherited.progress[:, RESETS]).tolist():
                 pool._engine.faults.guards.note_reset(env)  # allows a step, which first resets the rebuilt env
@@ -95,7 +101,19 @@ class ShardActor:
         if self._pool is None:
             self._begin_next()
         workers = tuple((worker.name, worker.env_ids) for worker in pool.workers)
-        return ShardReport(workers, tuple(pool._engine.running.reports))
+        return ShardReport(workers, None if order.layout is not None else dump_whole(pool._engine.running.reports))
+
+    def _check_fit(self, pool: Pool, layout: Layout, first_env: int) -> None:
+        """Checks that the envs of a new pool fit the layout of the whole pool. Closes the new pool if they do not."""
+        for env, report in enumerate(pool._engine.running.reports):
+            try:
+                check_fit(layout, [report], env + first_env)
+            except RemudaError as error:
+                pool.close(terminate=True)
+                name, text, trace, pickled = portable(error)
+                exception = None if pickled is None else PickledException(pickled, trace)
+                worker = pool._engine.layout.worker_of(env)
+                raise EnvError([Failure(env, worker, "build", exception, name, text, trace)]) from error
 
     def _begin_next(self) -> None:
         assert self._next is not None  # the driver calls `take_prepared` only after a successful `build`
@@ -334,7 +352,7 @@ class ShardActor:
     def _described(self, failure: Failure) -> Buffers:
         """Returns a failure with the whole pool's numbers, pickled as by `EnvHost.describe`."""
         own = self._numbers.failure(failure)
-        pickled = None if own.exception is None else portable(own.exception)[3]
+        pickled = pickled_exception(own)
         return [
             bytes(part)
             for part in dump(

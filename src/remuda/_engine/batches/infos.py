@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias, overload
 
 import numpy as np
 
 from remuda import _core
 from remuda._error_frames import holds_nothing
-from remuda._wire.codec import SpaceCodec
+from remuda._wire.codec import Nest, SpaceCodec, build
+from remuda._wire.failures import raised
 from remuda._wire.info_columns import PYTHON_NUMBERS, InfoColumn, InfoField
 from remuda._wire.pickling import Buffers, load, unbundle
+from remuda.errors import Fault
 
 Path: TypeAlias = tuple[str, ...]
 
@@ -64,6 +67,59 @@ class InfoColumns:
         *above, key = path
         others = [f"_{key}", *([key[1:]] if key.startswith("_") else [])]
         return any((*above, other) in self._leaves or (*above, other) in self._dicts for other in others)
+
+
+@dataclass(frozen=True)
+class KeptObjects:
+    """The values in a last observation that have no column, still pickled in the data of the row that had them.
+
+    The thread that reads a batch unpickles them, because that may run code of the program.
+
+    Attributes:
+        parts: The data of the row.
+        count: The number of values.
+    """
+
+    parts: list[bytes]
+    count: int
+
+    def load(self) -> list[Any]:
+        """Returns the values; None for each if they cannot be unpickled."""
+        try:
+            objects = load(self.parts)[0]
+        except Exception:  # the caller got this error when it read the observation in its batch
+            return [None] * self.count
+        return _opened(objects)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class KeptObservation:
+    """A last observation with values that have no column.
+
+    Attributes:
+        nest: The structure of the observation, see `SpaceCodec`.
+        leaves, objects: Its parts.
+    """
+
+    nest: Nest
+    leaves: list[Any]
+    objects: list[Any] | KeptObjects
+
+    def load(self) -> Any:
+        """Returns the observation."""
+        return build(self.nest, self.leaves, _opened(self.objects))
+
+
+def _opened(kept: Any) -> Any:
+    """Returns a value, unpickled if the pool has kept it pickled."""
+    return kept.load() if isinstance(kept, (KeptObjects, KeptObservation)) else kept
+
+
+def _with_causes(info: dict[str, Any]) -> dict[str, Any]:
+    """Returns an info that the program reads. If it has a fault, makes the causes of its error."""
+    if isinstance(fault := info.get("fault"), Fault):
+        raised(fault.error)
+    return info
 
 
 # The data of a row, as a tuple of three. First: flags. Second: (objects, info, new fields, terminal data), pickled
@@ -115,7 +171,7 @@ class PickledRows:
             blame: Makes the error for a row that cannot be unpickled; None: the exception of `pickle` is raised.
         """
         self.raw, self._note_time, self._blame = raw, note_time, blame
-        self._loaded: dict[int, tuple[list[Any], dict[str, Any] | None, Any]] = {}
+        self._loaded: dict[int, tuple[list[Any], dict[str, Any], Any]] = {}
 
     @property
     def are_flags(self) -> bool:
@@ -129,27 +185,26 @@ class PickledRows:
         return self._load(row)[0]
 
     def info(self, row: int) -> dict[str, Any]:
-        return self._load(row)[1] or {}
+        return self._load(row)[1]
 
     def final(self, row: int) -> tuple[Any, dict[str, Any]]:
         """Returns (terminal observation, terminal info) of a row; (None, {}) if columns hold them."""
         terminal = self.raw[row][2]  # not None if the pool has completed the row
-        if isinstance(terminal, tuple):
-            return terminal
-        inline = self._load(row)[2]
-        if isinstance(inline, tuple):  # the pool of a shard has completed the row
-            return inline
+        inline = None if isinstance(terminal, tuple) else self._load(row)[2]
+        for made in terminal, inline:  # the second, if the pool of a shard has completed the row
+            if isinstance(made, tuple):
+                return _opened(made[0]), _with_causes(made[1])
         frozen = terminal or ([inline] if inline else None)
         final: tuple[Any, dict[str, Any]] = self._unpickle(row, frozen) if frozen else (None, {})
         return final
 
-    def _load(self, row: int) -> tuple[list[Any], dict[str, Any] | None, Any]:
+    def _load(self, row: int) -> tuple[list[Any], dict[str, Any], Any]:
         if row not in self._loaded:
             parts = self.raw[row][1] if row in self.raw else None
             if parts is None:
-                return [], None, None
+                return [], {}, None
             objects, info, _, final = parts if isinstance(parts, tuple) else self._unpickle(row, parts)
-            self._loaded[row] = objects, info, final
+            self._loaded[row] = _opened(objects), _with_causes(info or {}), final
         return self._loaded[row]
 
     def _unpickle(self, row: int, parts: Buffers) -> Any:

@@ -23,9 +23,10 @@ class ActionSpaces:
 
     def __init__(self, single: Space[Any], each: Iterable[Space[Any]], *, are_seeded: bool) -> None:
         self.are_seeded = are_seeded
-        self.single, self.each = self._own(single), tuple(map(self._own, each))
+        self.single, self.each = self.own(single), tuple(map(self.own, each))
 
-    def _own(self, space: Space[Any]) -> Space[Any]:
+    def own(self, space: Space[Any]) -> Space[Any]:
+        """Returns the object for the space of an env: a copy if resets seed it."""
         return copy.deepcopy(space) if self.are_seeded else space
 
     def continue_from(self, other: ActionSpaces) -> None:
@@ -33,8 +34,8 @@ class ActionSpaces:
         self.single, self.each = other.single, other.each
 
     def replace(self, env_id: int, space: Space[Any]) -> None:
-        """Sets the space of an env that has replaced another one."""
-        self.each = (*self.each[:env_id], self._own(space), *self.each[env_id + 1 :])
+        """Sets the space of an env that has replaced another one. `space`: from `own`."""
+        self.each = (*self.each[:env_id], space, *self.each[env_id + 1 :])
 
     def seed(self, env_ids: Sequence[int], seeds: Sequence[int | None]) -> None:
         """Seeds the space of each env that has a seed, from that seed. The seed of env 0 also seeds `single`."""

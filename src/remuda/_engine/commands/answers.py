@@ -46,11 +46,11 @@ class Answers(Call):
         check_timeout(timeout)
         self._wait(self, timeout)
         if self.error is not None:
-            raise self.error
+            raise self._faults.shown(self.error)
         if self._missing:
             raise TimeoutError(f"{len(self._missing)} of {len(self._order)} envs have not answered within {timeout} s")
         if self._failures:
-            raise self._faults.error_for(list(self._failures.values()))
+            raise self._faults.shown(self._faults.error_for(list(self._failures.values())))
         if self._values is None:
             self._values = self._load_all()
         return list(self._values)
@@ -64,7 +64,7 @@ class Answers(Call):
                 env_id, worker = self._targets[sequence]
                 failures.append(not_loaded(env_id, worker, "call", "an answer", error))
         if failures:
-            raise EnvError(failures)
+            raise self._faults.shown(EnvError(failures))
         return values
 
     def expect(self, sequence: int, env_id: int | None, worker: int) -> None:

@@ -30,6 +30,7 @@ from remuda._engine.supervision.episode_progress import ProgressTracker
 from remuda._engine.supervision.fault_reports import FaultReports
 from remuda._engine.supervision.fault_resolution import FaultResolution
 from remuda._engine.supervision.faults import Faults
+from remuda._engine.supervision.log_records import LogRecords
 from remuda._engine.supervision.recorder import Recorder
 from remuda._engine.supervision.restart_budget import RestartBudget
 from remuda._engine.supervision.supervisor import Supervisor
@@ -39,7 +40,7 @@ from remuda._engine.tracing.tracer import PoolTracer
 from remuda._system.exiting import hold_daemon_thread
 from remuda._tensors.cuda import finish_all
 from remuda._wire.pool_description import PoolDescription, start_of
-from remuda.errors import ClosedError, StateError
+from remuda.errors import ClosedError, RemudaError, StateError
 
 
 class Engine:
@@ -57,6 +58,7 @@ class Engine:
         rendering: Warns if envs that render share a process.
         tracer: Makes traces.
         fault_log: Logs faults.
+        logs: The log records that are not emitted yet.
         hub: The hub of `running` while it can be used; then None. A call that may raise uses this name, not a local
             variable: a traceback that is kept would keep the shared memory mapped after a close.
     """
@@ -79,7 +81,8 @@ class Engine:
         reports = FaultReports(running, self.tracker, recorder, history)
         self.fault_log = reports.log
         resolution = FaultResolution(running, self.faults, settings.faults)
-        supervisor = _supervisor(settings, running, self.faults, reports, resolution, infos)
+        self.logs = LogRecords(running, reports, settings.name)
+        supervisor = _supervisor(settings, running, self.faults, reports, self.logs, resolution, infos)
         self.exchange = Exchange(running, self.faults, supervisor, resolution)
         names = tuple(column.name for column in check_extras(settings.extras))
         self.batches = BatchMaker(running, infos, self.exchange, names)
@@ -91,7 +94,9 @@ class Engine:
         self._origin = Origin.now(self._pids(), self.owner)
         self.publish()
         self.hub: _core.Hub | None = running.hub  # set last: the traceback of an error above would keep the hub alive
-        running.threads.insert(0, SupervisorThread(running.workers.supervision, supervisor, settings.name))
+        thread = SupervisorThread(running.workers.supervision, supervisor, settings.name)
+        running.threads.insert(0, thread)  # before the start, which a signal handler may interrupt
+        thread.start()
 
     @property
     def setup(self) -> PoolSetup:
@@ -158,15 +163,19 @@ class Engine:
         return first
 
     def stop_supervision(self) -> None:
-        """Ends the threads that supervise the pool. Calls that still wait for answers raise ClosedError."""
+        """Ends the threads that supervise the pool. Calls that still wait for answers raise ClosedError.
+
+        Can be called again, also after `release` was interrupted.
+        """
         self.exchange.closing = True
-        for thread in self.running.threads:
+        for thread in self.running.threads if self.running.is_there else ():
             self.running.hub.in_absence(thread.stop)
 
     def release(self) -> None:
         """Releases the shared memory once no GPU reads it."""
         self.stop_supervision()
         self.tracer.close()
+        self.logs.emit()
         try:
             finish_all()
         finally:
@@ -178,6 +187,7 @@ def _supervisor(
     running: Running,
     faults: Faults,
     reports: FaultReports,
+    logs: LogRecords,
     resolution: FaultResolution,
     infos: InfoColumns,
 ) -> Supervisor:
@@ -188,7 +198,7 @@ def _supervisor(
         policy, running, settings.start_timeout, faults, reports, budget, resolution, infos, addressees
     )
     envs = EnvFaults(policy, running, faults, reports, budget, resolution, workers, addressees)
-    return Supervisor(running, faults, reports, envs, workers, addressees)
+    return Supervisor(running, faults, logs, envs, workers, addressees)
 
 
 def shares_of_parts(worker_of: Sequence[int], parts: int) -> list[list[int]]:
@@ -235,6 +245,10 @@ def with_hub_lock(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenat
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         if self._engine.hub is None:  # the pool cannot be used: the method raises the error
             return method(self, *args, **kwargs)
-        return self._engine.hub.in_turn(partial(method, self, *args, **kwargs), self._part)  # type: ignore[return-value]
+        try:
+            return self._engine.hub.in_turn(partial(method, self, *args, **kwargs), self._part)  # type: ignore[return-value]
+        except RemudaError as error:
+            self._engine.faults.shown(error)
+            raise
 
     return call

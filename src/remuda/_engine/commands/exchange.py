@@ -61,7 +61,7 @@ class Exchange:
             case _core.Reason.MUST_RESET:
                 raise must_reset(refusal.slots)
             case _core.Reason.LOST:
-                self.wait(0, None, part)  # until the fault is logged
+                self.log(part)
                 raise self.faults.lost_env(self._running.slots.env_of(refusal.slots[0]))
             case _core.Reason.PENDING:
                 raise StateError(f"expected no env in flight, got {len(refusal.slots)}; call recv or discard first")
@@ -96,12 +96,18 @@ class Exchange:
         deadline = None if timeout is None else time.monotonic() + timeout
         return self._running.hub.wait(wanted, _remaining_ns(deadline), part)
 
+    def log(self, part: int) -> None:
+        """Emits the log records that belong before an error."""
+        self.wait(0, None, part)
+
     def drop_pending(self, part: int) -> None:
-        """Waits for all envs of a part that are in flight, and drops their results."""
+        """Waits for all envs of a part that are in flight, and drops their results and faults."""
         # One wait may not suffice: a death ends it early, and a reset in the background may follow a dropped result.
+        self.faults.drop(part)
         while pending := self._running.slots.pending(part):
             self.wait(pending, None, part)
             self._running.hub.drop_ready(part)
+            self.faults.drop(part)  # otherwise a fault that must be raised at once would end each further wait
 
     # -- messages ----------------------------------------------------------------------------------------
 
@@ -204,6 +210,8 @@ class Exchange:
         while not call.done:
             if self.closing:  # while the pool closes, `close_envs` receives all answers
                 raise ClosedError("the pool was closed before all answers had come")
+            if self.faults.broken is not None:  # the answer may be the event that could not be handled
+                raise self.faults.broken
             self.attend_until(deadline)
             if deadline is not None and time.monotonic() >= deadline:
                 return
@@ -231,7 +239,7 @@ class Exchange:
         """Raises the error that envs have raised when they were closed, if any."""
         answers = close_errors.so_far()
         if failures := [load_failure(parts, self._backend.interrupts) for answer in answers for parts in load(answer)]:
-            raise self.faults.error_for(failures)
+            raise self.faults.shown(self.faults.error_for(failures))
         if close_errors.error is not None:
             raise close_errors.error
 
@@ -239,10 +247,7 @@ class Exchange:
 
     def attend_until(self, deadline: float | None) -> None:
         """Waits until the supervisor has handled an event, or until `deadline`, a time of `time.monotonic`."""
-        if self.supervisor.is_in_own_thread:  # a log handler closes the pool
-            return self.supervisor.attend()
         self._running.hub.wait(0, _remaining_ns(deadline), None)
-        return None
 
 
 class _CloseErrors(Answers):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from remuda import _core
@@ -13,17 +12,14 @@ from remuda._engine.commands.action_spaces import ActionSpaces
 from remuda._engine.commands.exchange import Exchange
 from remuda._engine.commands.shared_rendering import SharedRendering
 from remuda._engine.options.checks import check_autoreset
-from remuda._engine.options.crash_dir import described
+from remuda._engine.options.crash_dir import described, pickled_specs
 from remuda._engine.running import Running
 from remuda._factories import check_env_fns
 from remuda._progress.bar import BuildBar
-from remuda._wire.codec import check_agreement
-from remuda._wire.computed import check_same
 from remuda._wire.failures import build_error
 from remuda._wire.pickling import Buffers, dump
 from remuda._wire.requests import TakeReplacement
-from remuda._wire.rewards import check_same_rewards
-from remuda._worker.env_report import EnvReport, renders
+from remuda._worker.env_report import EnvReport, check_fit, renders
 from remuda.errors import BrokenPoolError, EnvError, StateError
 
 
@@ -52,7 +48,7 @@ class Replacing:
         try:
             reports = self._build(envs, carried)
             self._check_fit(envs, reports)
-            notes = [partial(self._take_note, *each) for each in zip(envs, factories, carried, reports, strict=True)]
+            notes = [self._note(*each) for each in zip(envs, factories, carried, reports, strict=True)]
             takes = [dump(TakeReplacement(True))] * len(envs)
             self._note_fresh(slots)
             self._exchange.ask(envs, takes, addressee_of=lambda call, i: Noting(call, notes[i])).result()
@@ -61,16 +57,27 @@ class Replacing:
             raise
         self._rendering.warn()
 
-    def _take_note(self, env: int, env_fn: Callable[[], Any], carried: Buffers, report: EnvReport) -> None:
-        """Notes that a new env has replaced the env with this id. May be called twice for one env."""
-        ids = self._layout.ids_with(env)
-        if self._backend.processes is not None:
-            self._backend.processes.adopt(self._layout.worker_of(env), env, carried)
-        if self._running.factories is not None:
-            (self._running.factories[env],) = described([env_fn])
-        for slot in ids:
-            self._running.reports[slot] = report
-            self._action_spaces.replace(slot, report.action_space)
+    def _note(self, env: int, env_fn: Callable[[], Any], carried: Buffers, report: EnvReport) -> Callable[[], object]:
+        """Returns a function that notes that a new env has replaced the env with this id. May be called twice.
+
+        The supervisor's thread calls that function, so all that may run code of the program is done here.
+        """
+        running = self._running
+        described_one = None if running.factories is None else described([env_fn])[0]
+        specs = {} if running.factories is None else pickled_specs([report])
+        spaces = {slot: self._action_spaces.own(report.action_space) for slot in self._layout.ids_with(env)}
+
+        def note() -> None:
+            if self._backend.processes is not None:
+                self._backend.processes.adopt(self._layout.worker_of(env), env, carried)
+            if running.factories is not None and described_one is not None:
+                running.factories[env] = described_one
+                running.specs.update(specs)
+            for slot, space in spaces.items():
+                running.reports[slot] = report
+                self._action_spaces.replace(slot, space)
+
+        return note
 
     def _note_fresh(self, slots: Sequence[int]) -> None:
         """Marks the envs as rebuilt. Called before workers replace them, as an interrupt may delay the answers."""
@@ -114,14 +121,7 @@ class Replacing:
         for env, report in zip(envs, reports, strict=True):
             for slot in self._layout.ids_with(env):
                 every[slot] = report
-        if not self._layout.any_observation:
-            spaces = [report.observation_space for report in every]
-            check_agreement("observation", self._layout.observation_space, "the pool", spaces)
-        check_agreement("action", self._layout.action_space, "the pool", [report.action_space for report in every])
-        computed = {env: report.computed for env, report in zip(envs, reports, strict=True)}
-        check_same(self._layout.computed, "the pool", computed)
-        rewards = {env: report.reward_shape for env, report in zip(envs, reports, strict=True)}
-        check_same_rewards(self._layout.reward_shape, "the pool", rewards)
+        check_fit(self._layout, every)
         if self._layout.vector_size is not None:
             check_autoreset(self._layout.autoreset, [report.metadata for report in reports])
 

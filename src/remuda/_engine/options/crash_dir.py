@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
+
+from gymnasium.envs.registration import registry
 
 from remuda._engine.options.checks import int_from
 from remuda._keywords import names_keywords
 from remuda._system.directories import make_writable
 from remuda._wire import by_value
+from remuda._worker.env_report import EnvReport
 
 Factories: TypeAlias = "list[tuple[str, bytes | None]]"
 """The name and the pickle of each env's factory, for crash records; None if the factory cannot be pickled."""
@@ -58,6 +62,15 @@ def described(env_fns: Sequence[Callable[[], Any]]) -> Factories:
     known = {id(env_fn): env_fn for env_fn in env_fns}  # pickles each factory once: most envs share one
     found = {key: _describe_factory(env_fn) for key, env_fn in known.items()}
     return [found[id(env_fn)] for env_fn in env_fns]
+
+
+def pickled_specs(reports: Iterable[EnvReport]) -> dict[str, bytes]:
+    """Returns what the program has registered with Gymnasium for the ids of envs, pickled: a replay may need it."""
+    pickled = {}
+    for name in {report.spec.id for report in reports if report.spec is not None} & registry.keys():
+        with suppress(Exception):  # a record without it is better than none
+            pickled[name] = by_value.dumps(registry[name])
+    return pickled
 
 
 def _describe_factory(env_fn: Callable[[], Any]) -> tuple[str, bytes | None]:

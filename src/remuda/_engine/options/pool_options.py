@@ -188,9 +188,11 @@ class PoolOptions(FaceOptions, total=False):
         start_method (None): How worker processes start: "forkserver", "spawn", or "fork". None means "forkserver", or
             "fork" in a program that cannot start another Python interpreter because it is frozen, as by PyInstaller, or
             embeds Python. Only workers of "fork" see patched methods and changed globals of modules. Workers of the
-            fork server see those that a module in `preload` changes. Workers of "fork" are forked by a thread of the
-            pool, not by yours: they inherit your memory and context variables, but not your thread-local data, and no
-            lock that another thread holds at that moment is ever released in them.
+            fork server see those that a module in `preload` changes. With "fork", a thread of the pool forks this
+            program once, before the first worker starts. The copy, the template, forks all workers and their
+            successors. They have your memory, shared until it is written to, and your context variables as of that
+            moment, but not your thread-local data. No lock that another thread held is ever released in them.
+            Environment variables, working directory and import path are those of the time when a worker starts.
         preload (()): Modules that the fork server imports once, for all workers to share. A module that is edited or
             reloaded later is imported again for pools that are made after that.
         threads_per_worker (1): Threads that numeric libraries (OpenMP, OpenBLAS, MKL) may start in a worker; None sets

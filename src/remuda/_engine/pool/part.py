@@ -303,9 +303,8 @@ class Part:
                 part.discard()
             self._part = self._engine.divide([self._ids])
         self._check_open()
-        if self.pending:
+        if self.pending or self._engine.faults.any_unraised:
             self._drop_pending()
-        self._engine.faults.drop(self._part)
         self._failed_after = None
 
     @with_hub_lock
@@ -647,6 +646,7 @@ class Part:
             blobs = [bundle([(0, parts) for parts in own]) for own in layout.by_env(blobs)]
         return tuple(arrays), blobs, targets
 
+    @with_hub_lock
     def _targets_after(self, refusal: _core.Refusal, env_ids: Iterable[int] | None) -> Iterable[int] | None:
         """Returns the `env_ids` for repeating a step that the hub has refused. Raises if it would be refused again."""
         if refusal.reason == _core.Reason.TARGETS:  # makes a list of a set or generator; raises for invalid ids
@@ -657,6 +657,8 @@ class Part:
     def _raise_any(self) -> None:
         """Raises an error if there are faults. Then `_is_left_over` is True until the next batch."""
         try:
+            if self._engine.faults.any_unraised:
+                self._exchange.log(self._part)
             self._engine.faults.raise_any(self._part)
         except BaseException:
             self._failed_after = self._engine.running.hub.caller.batches

@@ -36,6 +36,7 @@ from remuda._factories import check_env_fns
 from remuda._keywords import names_keywords
 from remuda._system.cores import usable_cores
 from remuda._system.exiting import is_exiting, leave_pools_alone
+from remuda._system.finalizers import hand_over, prepare
 from remuda._system.forks import run_in_children
 from remuda._system.interpreter import is_importing_main
 from remuda.errors import RemudaError, StateError
@@ -105,6 +106,7 @@ class Pool(Part):
                 "make the pool in a function, or put it under `if __name__ == '__main__'`"
             )
         settings = Settings.of(options, len(factories))
+        prepare()
         settings, begun = settle(settings, factories, usable_cores(), _adopt)
         self._take_over(settings, start(settings, factories, begun, inherited))
 
@@ -113,14 +115,15 @@ class Pool(Part):
         self._is_closing = False
         # The finalizer also runs at garbage collection and interpreter exit, and must not refer to the pool.
         self._finalizer: weakref.finalize[..., Any] = weakref.finalize(
-            self, _stop_abandoned, running.backend, os.getpid(), running.threads
+            self, _abandon, running.backend, os.getpid(), running.threads
         )
         try:
             self._begin(Engine(settings, running))
         except BaseException:  # ends the workers now, because the error's traceback keeps the pool alive
-            self._finalizer()
             if "_engine" in self.__dict__:
                 self._engine.close()
+            _end(running.backend, running.threads)  # after an interrupt, the finalizer ends those that remain
+            self._finalizer.detach()
             running.release()
             raise
 
@@ -307,8 +310,7 @@ class Pool(Part):
         check_timeout(timeout)
         engine = self._engine
         close = partial(self._close, timeout, terminate)
-        # A log handler that closes the pool in the supervisor's thread cannot wait: the calls need that thread.
-        if engine.hub is None or not engine.hub.put_off(close, not engine.exchange.supervisor.is_in_own_thread):
+        if engine.hub is None or not engine.hub.put_off(close):
             close()
 
     def _close(self, timeout: float | None, terminate: bool) -> None:
@@ -324,6 +326,8 @@ class Pool(Part):
         engine = self._engine
         if not self._finalizer.alive:  # workers were stopped by an earlier close or at interpreter exit
             return engine.close()
+        if not engine.running.is_there:  # an earlier close was interrupted at its end
+            return self._release()
         if engine.closed:  # an earlier close was interrupted
             terminate = True
         else:
@@ -354,8 +358,8 @@ class Pool(Part):
         self._release()
 
     def _release(self) -> None:
-        self._finalizer.detach()
         self._engine.release()
+        self._finalizer.detach()  # last, because it marks the end of `close`
 
     def __enter__(self) -> Pool:
         return self
@@ -488,7 +492,8 @@ def _disown_copies() -> None:
 run_in_children(_disown_copies)
 
 
-def _stop_abandoned(backend: Backend, owner: int, threads: list[Stoppable]) -> None:
+def _abandon(backend: Backend, owner: int, threads: list[Stoppable]) -> None:
+    """Ends the workers of a pool that was dropped, or is still open at the interpreter's exit."""
     if os.getpid() != owner:  # a forked copy of the pool must not end the workers of the owner
         return
     if leave_pools_alone():
@@ -498,9 +503,15 @@ def _stop_abandoned(backend: Backend, owner: int, threads: list[Stoppable]) -> N
             pool._engine.close()
         if leave_pools_alone():  # checked again, because another thread may have begun to use a pool
             return
+    hand_over(partial(_end, backend, threads))
+
+
+def _end(backend: Backend, threads: list[Stoppable]) -> None:
     for thread in threads:
         thread.stop()
     backend.abandon()
+    if backend.processes is not None:
+        backend.processes.drain(lambda: 0)  # the last log records
 
 
 def _adopt(settings: Settings, running: Running) -> Pool:

@@ -11,7 +11,7 @@ from remuda._backends.base import Assignment, Backend, BuildingBackend
 from remuda._backends.serial import SerialBackend
 from remuda._backends.thread import ThreadBackend
 from remuda._engine.options.checks import check_autoreset, variables_of
-from remuda._engine.options.crash_dir import Factories, described
+from remuda._engine.options.crash_dir import Factories, described, pickled_specs
 from remuda._engine.options.devices import Device, find_devices
 from remuda._engine.options.extras import check_extras
 from remuda._engine.options.pool_options import BackendName, EnvFn
@@ -23,11 +23,8 @@ from remuda._system.cores import whole_cores
 from remuda._system.interpreter import has_gil
 from remuda._system.limits import check_file_length
 from remuda._system.memory import addressable_bytes, check_memory
-from remuda._wire.codec import check_agreement
-from remuda._wire.computed import check_same
 from remuda._wire.layout import Layout, Spinning
-from remuda._wire.rewards import check_same_rewards
-from remuda._worker.env_report import EnvReport, Reports
+from remuda._worker.env_report import EnvReport, Reports, check_fit
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.worker_info import HostSpec, WorkerInfo
 
@@ -103,7 +100,8 @@ def lay_out(
     except BaseException:
         backend.stop(0)
         raise
-    return Running(backend, hub, arena, layout, reports, factories, defaults)
+    specs = {} if factories is None else pickled_specs(reports)
+    return Running(backend, hub, arena, layout, reports, factories, specs, defaults)
 
 
 def assign(settings: Settings, env_fns: Sequence[EnvFn]) -> list[Assignment]:
@@ -126,12 +124,6 @@ def _layout(settings: Settings, reports: Sequence[EnvReport]) -> Layout:
     override = settings.observation_space
     observation_space = reports[0].observation_space if override is None else override
     action_space = reports[0].action_space
-    # The option `observation_space` is not compared with the envs' spaces: observations are checked as they arrive.
-    if override is None:
-        check_agreement("observation", observation_space, "env 0", [r.observation_space for r in reports])
-    check_agreement("action", action_space, "env 0", [r.action_space for r in reports])
-    check_same(reports[0].computed, "env 0", {env_id: report.computed for env_id, report in enumerate(reports)})
-    check_same_rewards(reports[0].reward_shape, "env 0", {i: report.reward_shape for i, report in enumerate(reports)})
     if settings.vector_size is not None:
         check_autoreset(settings.autoreset, [report.metadata for report in reports[:: settings.vector_size]])
     layout = Layout(
@@ -142,7 +134,7 @@ def _layout(settings: Settings, reports: Sequence[EnvReport]) -> Layout:
         action_space=action_space,
         spinning=spinning_for(settings.backend, settings.num_workers, settings.max_concurrency, whole_cores()),
         blob_bytes=-(-settings.object_bytes // 64) * 64,  # rounded up to whole cache lines
-        keeps_last=settings.keeps_last or settings.faults.restarts or settings.faults.renew_every is not None,
+        keeps_last=settings.keeps_last or settings.rebuilds,
         renew_every=settings.faults.renew_every or 0,
         max_memory=settings.max_worker_memory or 0,
         renews_workers=settings.backend == "process",
@@ -155,6 +147,7 @@ def _layout(settings: Settings, reports: Sequence[EnvReport]) -> Layout:
         reward_shape=reports[0].reward_shape,
         any_observation=override is not None,
     )
+    check_fit(layout, reports, name="env 0")
     if not _core.Arena.is_sparse:
         return layout
     # Reserves addresses, not memory: the limit for all rollouts together.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 
 from remuda._relay.log import logger
@@ -10,9 +11,9 @@ from remuda.errors import EnvError, Failure, Fault, WorkerDiedError
 
 
 class FaultLog:
-    """Gathers faults that occur together, and logs those that are alike as one log record.
+    """Gathers faults until they are logged, and logs those that are alike as one log record.
 
-    Faults wait until the decision on them is made, because handlers of logs may use the pool.
+    The supervisor adds faults while another thread logs some.
 
     Attributes:
         log: Logs faults that are alike; the second argument is the reaction as text. A shard replaces this function, to
@@ -20,21 +21,34 @@ class FaultLog:
     """
 
     def __init__(self) -> None:
-        self._unlogged: list[tuple[Fault, str]] = []
+        self._unlogged: deque[tuple[Fault, str]] = deque()
         self.log: Callable[[Sequence[Fault], str], None] = log_alike
 
     def add(self, fault: Fault, then: str) -> None:
         """Keeps a fault, to be logged later. `then`: the reaction, such as "it is rebuilt"."""
         self._unlogged.append((fault, then))
 
-    def log_all(self) -> None:
-        """Logs each kept fault once. If a log handler raises, this raises too, and the next call logs the rest."""
+    @property
+    def has_any(self) -> bool:
+        """Whether some faults are not logged yet."""
+        return bool(self._unlogged)
+
+    def log_all(self, after_each: Callable[[], object] = lambda: None) -> None:
+        """Logs each kept fault once, and calls `after_each` after each record.
+
+        If a log handler raises, this raises too, and the next call logs the rest.
+        """
         while self._unlogged:
-            first, then = self._unlogged[0]
-            alike = [fault for fault, next_step in self._unlogged if (_kind(fault), next_step) == (_kind(first), then)]
-            logged = {id(fault) for fault in alike}
-            self._unlogged[:] = [entry for entry in self._unlogged if id(entry[0]) not in logged]
+            first, then = self._unlogged.popleft()
+            alike = [first]
+            for _ in range(len(self._unlogged)):
+                entry = self._unlogged.popleft()
+                if (_kind(entry[0]), entry[1]) == (_kind(first), then):
+                    alike.append(entry[0])
+                else:
+                    self._unlogged.append(entry)
             self.log(alike, then)
+            after_each()
 
 
 def log_alike(alike: Sequence[Fault], then: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from remuda._engine.history.fault_history import FaultHistory
@@ -69,8 +69,13 @@ class FaultReports:
         where = error.where or self.tracker.where(error.env_ids[0])
         self._recorder.record_death(where.env_id, kind_of(error), where, error)
 
-    def tell(self) -> None:
-        """Logs what has been reported."""
+    @property
+    def has_unlogged(self) -> bool:
+        """Whether something that has been reported is not logged yet."""
+        return self.log.has_any or (self._recorder is not None and self._recorder.has_unlogged)
+
+    def log_all(self, after_each: Callable[[], object]) -> None:
+        """Logs what has been reported, and calls `after_each` after each record. Runs log handlers."""
         if self._recorder is not None:
-            self._recorder.tell()
-        self.log.log_all()
+            self._recorder.log_all(after_each)
+        self.log.log_all(after_each)

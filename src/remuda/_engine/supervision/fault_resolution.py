@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from remuda import _core
-from remuda._engine.batches.infos import rows_of_env
+from remuda._engine.batches.infos import KeptObjects, KeptObservation, rows_of_env
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.running import Running
 from remuda._engine.supervision.faults import Faults
-from remuda._wire.pickling import load
 from remuda.errors import Fault
 
 Outcome = _core.Outcome
@@ -111,23 +110,20 @@ class FaultResolution:
         if not codec.num_objects:
             return None, info
         row, _ = self._running.slots.last(slot)
-        leaves = [column.read(row) for column in self._layout.result_columns(self._running.arena).obs]
-        return codec.build_one(leaves, self._objects(slot)), info
+        leaves = [column.read(row).copy() for column in self._layout.result_columns(self._running.arena).obs]
+        return KeptObservation(codec.nest, leaves, self._objects(slot)), info
 
-    def _objects(self, slot: int) -> list[Any]:
+    def _objects(self, slot: int) -> list[Any] | KeptObjects:
         """Returns the values in a slot's last observation that have no column."""
         slots = self._layout.ids_with(slot)  # slot ids are env ids, because vector envs have no spares
         parts = self._running.slots.last(slots[0])[1]
         count = self._layout.observation.num_objects
         if not count:
             return []
+        if parts is not None and self._layout.vector_size is not None:
+            _, parts = rows_of_env(parts, len(slots))[slot - slots[0]]
         if parts is None:  # the env has failed in its first reset
             return [None] * count
-        try:
-            if self._layout.vector_size is not None:
-                _, parts = rows_of_env(parts, len(slots))[slot - slots[0]]
-            # a row that the pool of a shard has made itself is a tuple
-            objects: list[Any] = parts[0] if isinstance(parts, tuple) else load(parts)[0]
-        except Exception:  # the caller gets this error when it reads the observation in its batch
-            return [None] * count
-        return objects
+        if isinstance(parts, tuple):  # the pool, or that of a shard, has made the row itself
+            return parts[0]  # type: ignore[no-any-return]
+        return KeptObjects([bytes(part) for part in parts], count)

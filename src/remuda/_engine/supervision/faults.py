@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from remuda import _core
 from remuda._engine.running import Running
-from remuda._wire.failures import is_interrupt
+from remuda._wire.failures import raised
 from remuda._wording import name_some
 from remuda.errors import (
     BrokenPoolError,
@@ -27,6 +27,9 @@ class Faults:
 
     A slot whose env raised must be reset before its next step. An env whose worker died is lost. The part of the pool
     that has the slot raises the failure of its env; any part raises deaths, and failures without a slot.
+
+    Attributes:
+        broken: The error of a pool whose supervision has failed; otherwise None.
     """
 
     def __init__(self, running: Running, *, in_callers_thread: bool, remedy: str = "") -> None:
@@ -35,6 +38,7 @@ class Faults:
         self.guards = running.slots.guards  # flags that the hub checks before it sends or returns anything.
         self._part_of = [0] * running.layout.num_slots  # the number of the part that has each slot
         self._in_callers_thread = in_callers_thread
+        self.broken: BrokenPoolError | None = None
         self._lost: dict[int, RemudaError] = {}
         self._failures: list[tuple[int | None, Failure]] = []  # (slot, failure); slot None: the failure ends no episode
         self._deaths: list[WorkerDiedError] = []
@@ -45,6 +49,11 @@ class Faults:
     def urgent(self) -> bool:
         """Whether an error must be raised at once, because an env was lost."""
         return bool(self._deaths or self._limits)
+
+    @property
+    def any_unraised(self) -> bool:
+        """Whether there are faults that some part has not raised yet."""
+        return bool(self._failures) or self.urgent
 
     def add_failure(self, failure: Failure) -> None:
         """Keeps a failure that ends no episode, to be raised by the next call."""
@@ -93,12 +102,14 @@ class Faults:
         if str(error) not in map(str, self._limits):  # a shard reports the same error for each env
             self._keep(self._limits, error)
 
-    def break_all(self, cause: Exception) -> None:
-        """Marks all envs as lost because of a bug in remuda."""
+    def break_all(self, cause: Exception) -> BrokenPoolError:
+        """Marks all envs as lost because of a bug in remuda. Returns the error to raise."""
         error = BrokenPoolError(f"supervision failed, which is a bug in remuda: {type(cause).__name__}: {cause}")
         error.__cause__ = cause
         self._lose(range(self._running.layout.num_envs), error)
         self._keep(self._limits, error)
+        self.broken = error
+        return error
 
     def add_refusal(self, error: StateError) -> None:
         """Keeps the error for commands that a shard has refused."""
@@ -184,7 +195,7 @@ class Faults:
 
     def is_interrupt(self, failure: Failure) -> bool:
         """Whether a failure is the exception of a signal handler, such as Ctrl-C, in an env in the caller's thread."""
-        return self._in_callers_thread and failure.exception is not None and is_interrupt(failure.exception)
+        return self._in_callers_thread and isinstance(failure._exception, BaseException)  # others are pickled
 
     def error_for(self, failures: Sequence[Failure]) -> BaseException:
         """Returns the error for failures: the exception of a signal handler if there is one, else EnvError."""
@@ -195,6 +206,14 @@ class Faults:
             return error
         interrupt.__cause__ = interrupt.__cause__ or error
         return interrupt
+
+    def shown(self, error: BaseException) -> BaseException:
+        """Returns an error that is about to be raised, with its cause, which Python prints only if it exists by then.
+
+        Making the cause may run code of the program, and no thread may wait for that code. So if this thread keeps
+        others out of the hub, nothing is made: this function is called again when the outer call ends.
+        """
+        return error if self._running.is_in_turn else raised(error)
 
     def check_alive(self, env_ids: Iterable[int]) -> None:
         """Raises an error if one of these envs is lost: the death of its worker once, and then BrokenPoolError."""

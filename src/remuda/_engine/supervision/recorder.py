@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import pickle
 import platform
 import struct
 import sys
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -17,7 +19,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.envs.registration import registry
 
 from remuda import _core
 from remuda._backends.base import worker_of
@@ -27,7 +28,7 @@ from remuda._crash.record import CrashRecord, EpisodeStart, RecordedFault
 from remuda._engine.options.crash_dir import CrashDir, Factories
 from remuda._engine.running import Running
 from remuda._relay.log import logger
-from remuda._wire import by_value
+from remuda._wire.failures import text_of
 from remuda.errors import EnvProgress, EnvTimeoutError, Failure, WorkerDiedError
 
 
@@ -37,8 +38,10 @@ class Recorder:
     def __init__(self, crash_dir: CrashDir, factories: Factories, backend_name: str, running: Running) -> None:
         self._crash_dir, self._factories = crash_dir, factories
         self._backend_name, self._running = backend_name, running
+        # The program's thread makes these texts, because spaces may be of the program's own classes.
+        self._spaces = text_of(running.layout.observation_space), text_of(running.layout.action_space)
         self._written = 0
-        self._untold: deque[tuple[int, str, dict[str, Any]]] = deque()  # log records that are not logged yet
+        self._unlogged: deque[tuple[int, str, dict[str, Any]]] = deque()  # log records that are not logged yet
 
     def record_failure(self, failure: Failure) -> Failure:
         """Writes the crash record of a failure. Returns the failure with the record's path."""
@@ -60,22 +63,28 @@ class Recorder:
             return None
         try:
             maker = _RecordMaker(self._crash_dir, self._factories, self._backend_name, self._running)
-            path = save_record(maker.make(env_id, fault, where))
+            path = save_record(maker.make(env_id, fault, where, self._spaces))
         except Exception as error:
             text = f"the crash record of env {env_id} could not be written: {error}"
-            self._untold.append((logging.ERROR, text, {"env": env_id}))
+            self._unlogged.append((logging.ERROR, text, {"env": env_id}))
             return None
         self._written += 1
         if self._written == self._crash_dir.max_files:
             text = f"{path} is the last of max_files={self._written} crash records of this pool"
-            self._untold.append((logging.WARNING, text, {}))
+            self._unlogged.append((logging.WARNING, text, {}))
         return path
 
-    def tell(self) -> None:
-        """Logs what has happened. Not called in the middle of a decision, because a log handler may use the pool."""
-        while self._untold:
-            level, text, extra = self._untold.popleft()
+    @property
+    def has_unlogged(self) -> bool:
+        """Whether `log_all` has something to log."""
+        return bool(self._unlogged)
+
+    def log_all(self, after_each: Callable[[], object]) -> None:
+        """Logs what has happened. Runs log handlers. `after_each`: called after each record."""
+        while self._unlogged:
+            level, text, extra = self._unlogged.popleft()
             logger.log(level, "%s", text, extra=extra)
+            after_each()
 
 
 class _RecordMaker:
@@ -84,14 +93,16 @@ class _RecordMaker:
     def __init__(self, crash_dir: CrashDir, factories: Factories, backend_name: str, running: Running) -> None:
         self._crash_dir, self._factories, self._backend_name = crash_dir, factories, backend_name
         self._layout, self._reports, self._workers = running.layout, running.reports, running.backend.workers
+        self._specs = running.specs
         self._log = _core.EpisodeLog(running.arena, running.layout.plan)
         self._columns = running.layout.log_columns(running.arena)
 
-    def make(self, env_id: int, fault: RecordedFault, where: EnvProgress) -> CrashRecord:
+    def make(self, env_id: int, fault: RecordedFault, where: EnvProgress, spaces: tuple[str, str]) -> CrashRecord:
         worker = worker_of(self._workers, env_id)
         episode = "none" if where.episode is None else where.episode
         spec = self._reports[env_id].spec
         factory, pickled_factory = self._factories[env_id]
+        pickles = {"factory": pickled_factory, "spec": None if spec is None else self._specs.get(spec.id)}
         entries = self._log.entries(env_id)
         record = CrashRecord(
             path=Path(self._crash_dir.directory) / f"env-{env_id}-episode-{episode}-step-{where.step}.remuda",
@@ -111,15 +122,15 @@ class _RecordMaker:
             actions=(),
             entries=entries,
             calls=self._log.calls(env_id),
-            observation_space=str(self._layout.observation_space),
-            action_space=str(self._layout.action_space),
+            observation_space=spaces[0],
+            action_space=spaces[1],
             spec_id=None if spec is None else spec.id,
             versions=_versions(),
             factory=factory,
             sys_path=tuple(sys.path),
             cwd=os.getcwd(),
             when=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            pickles=_pickles(pickled_factory, spec),
+            pickles={name: data for name, data in pickles.items() if data is not None},
         )
         return self._with_log(record)
 
@@ -162,7 +173,7 @@ class _RecordMaker:
             return replace(record, actions=actions)
         objects = dict(_parse_objects(self._log.objects(record.env_id)))
         by_index = {n - first: objects[n] for n in range(first, first + len(rows)) if n in objects}
-        return replace(record, actions=actions, pickles={**record.pickles, "actions": by_value.dumps(by_index)})
+        return replace(record, actions=actions, pickles={**record.pickles, "actions": pickle.dumps(by_index)})
 
 
 def _parse_objects(data: bytes) -> list[tuple[int, list[bytes]]]:
@@ -176,13 +187,6 @@ def _parse_objects(data: bytes) -> list[tuple[int, list[bytes]]]:
             found.append((entry, [data[begin:end] for begin, end in itertools.pairwise(ends)]))
             at = ends[-1]
     return found
-
-
-def _pickles(factory: bytes | None, spec: Any) -> dict[str, bytes]:
-    pickles = {} if factory is None else {"factory": factory}
-    if spec is not None and (registered := registry.get(spec.id)) is not None:
-        pickles["spec"] = by_value.dumps(registered)  # a replay may need it: the factory may look up the spec
-    return pickles
 
 
 def _versions() -> dict[str, str]:

@@ -29,24 +29,29 @@ class RestartBudget:
         """Returns the `Fault` of an env that raised, or hangs in a thread."""
         return self._fault(env, kind_of(error), operation, error, shared=False)
 
-    def charge_worker(self, worker: int, error: RemudaError) -> tuple[list[Fault], float | None]:
+    def charge_worker(
+        self, worker: int, error: RemudaError, *, at_start: bool = False
+    ) -> tuple[list[Fault], float | None]:
         """Counts the failure of a worker as a fault of each of its envs, lost ones excepted.
+
+        `at_start`: whether its start failed, which the limits count even if the pool reports faults of resets.
 
         Returns: The faults, and the time of the restart, of `time.monotonic`; None instead if its envs are now lost.
         """
         envs = self._faults.living(self._backend.workers[worker].env_ids)
         reason, operation = reason_of(error, envs)
         faults = [self._fault(env, kind_of(error), operation, error, shared=env != reason) for env in envs]
-        at = time.monotonic() if self._policy._reports(operation) else self._quota.next_restart(worker)
-        return faults, at if self.charge(faults, restart_in_words(at)) else None
+        is_free = self._policy._reports(operation) and not at_start
+        at = time.monotonic() if is_free else self._quota.next_restart(worker)
+        return faults, at if self.charge(faults, restart_in_words(at), at_start=at_start) else None
 
-    def charge(self, faults: Sequence[Fault], then: str) -> bool:
+    def charge(self, faults: Sequence[Fault], then: str, *, at_start: bool = False) -> bool:
         """Counts faults that occurred together. Returns False, and marks their envs as lost, if a limit is exceeded.
 
         `then`: the reaction if they do not, as text for the log.
         """
         each = [of_env[0] for of_env in self._layout.by_env(faults)]  # the faults of a vector env count as one
-        counted = [fault for fault in each if not self._policy._reports(fault.operation)]
+        counted = [fault for fault in each if at_start or not self._policy._reports(fault.operation)]
         limit = self._quota.charge(counted) if counted else None
         for fault in each:
             if not fault.shared:

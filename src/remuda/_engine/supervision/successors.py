@@ -10,8 +10,9 @@ from remuda._backends.base import Processes
 from remuda._backends.flag import Flag
 from remuda._engine.history.fault_kinds import forget_frames
 from remuda._system.own_thread import OwnThread
-from remuda._worker.env_report import Reports
 from remuda.errors import RemudaError
+
+_END_SECONDS = 10.0  # seconds for the end of all starts
 
 
 class Successors:
@@ -24,7 +25,7 @@ class Successors:
     def __init__(self, processes: Processes, start_timeout: float | None, wake: Callable[[], None]) -> None:
         """`wake`: called with each new outcome."""
         self._processes, self.start_timeout, self._wake = processes, start_timeout, wake
-        self._outcomes: deque[tuple[int, Reports | RemudaError]] = deque()
+        self._outcomes: deque[tuple[int, RemudaError | None]] = deque()
         self._threads: dict[int, OwnThread] = {}  # the latest thread of each worker
         self._stopping = Flag()
 
@@ -38,35 +39,39 @@ class Successors:
         self._threads[worker] = thread
         return None
 
-    def outcomes(self) -> Iterator[tuple[int, Reports | RemudaError]]:
-        """Yields (worker, outcome) for each start that has ended: the reports of the envs, or why there is none."""
+    def outcomes(self) -> Iterator[tuple[int, RemudaError | None]]:
+        """Yields (worker, error) for each start that has ended. `error`: why it failed; None if it succeeded."""
         while self._outcomes:
             yield self._outcomes.popleft()
 
     def stop(self) -> None:
-        """Ends all starts, and the successors that have not joined the pool."""
+        """Ends all starts, and the successors that have not joined the pool. See `Stoppable`.
+
+        After an interrupt, the backend ends these successors, too.
+        """
         self._stopping.set()
-        for thread in self._threads.values():
-            thread.join()
-        for worker, outcome in self.outcomes():
-            if not isinstance(outcome, RemudaError):
+        end = time.monotonic() + _END_SECONDS
+        have_ended = [thread.join(max(0.0, end - time.monotonic())) for thread in list(self._threads.values())]
+        for worker, error in self.outcomes():
+            if error is None:
                 self._processes.kill(worker)
-        self._stopping.close()
+        if all(have_ended):
+            self._stopping.close()
 
     def _start(self, worker: int, at: float) -> None:
         if self._stopping.wait(max(0.0, at - time.monotonic())):
             return
-        outcome: Reports | RemudaError
+        outcome: RemudaError | None = None
         try:
-            outcome = self._processes.start_successor(worker, self.start_timeout, self._stopping)
+            self._processes.start_successor(worker, self.start_timeout, self._stopping)
         except RemudaError as error:
             outcome = error
         except Exception as error:
             outcome = RemudaError(f"worker {worker} could not be started: {error}")
-        if isinstance(outcome, RemudaError):
+        if outcome is not None:
             forget_frames(outcome)
         self._end(worker, outcome)
 
-    def _end(self, worker: int, outcome: Reports | RemudaError) -> None:
+    def _end(self, worker: int, outcome: RemudaError | None) -> None:
         self._outcomes.append((worker, outcome))
         self._wake()

@@ -2,93 +2,65 @@
 
 from __future__ import annotations
 
-import threading
-import time
-
 from remuda import _core
 from remuda._engine.calls import Addressee
 from remuda._engine.running import Running
 from remuda._engine.supervision.env_faults import EnvFaults
-from remuda._engine.supervision.fault_reports import FaultReports
 from remuda._engine.supervision.faults import Faults
+from remuda._engine.supervision.log_records import LogRecords
 from remuda._engine.supervision.worker_faults import WorkerFaults
 from remuda._wire.failures import load_failure
 from remuda._wire.pickling import Buffers, load
 from remuda.errors import Failure, RemudaError
 
-_TOGETHER_NS = 20_000_000  # faults that are no further apart, or in one batch, are logged together
-
 
 class Supervisor:
     """Handles all events of a pool's workers, in the supervisor's thread.
 
-    Each decision on an event holds the hub's lock, so callers see all of it or nothing.
+    Each decision on an event holds the hub's lock, so callers see all of it or nothing. No code of the program runs in
+    this thread, because that code may wait for a lock of a thread that waits for a decision.
 
     Attributes:
         envs, workers: Apply the policy to envs and workers that fail.
         addressees: The receivers of the answers to messages, by sequence; None: the answer has no receiver.
+        logs: The log records that are not emitted yet.
     """
 
     def __init__(
         self,
         running: Running,
         faults: Faults,
-        reports: FaultReports,
+        logs: LogRecords,
         envs: EnvFaults,
         workers: WorkerFaults,
         addressees: dict[int, Addressee | None],
     ) -> None:
-        self.envs, self.workers, self.addressees = envs, workers, addressees
+        self.logs, self.envs, self.workers, self.addressees = logs, envs, workers, addressees
         self._running, self._backend, self._faults = running, running.backend, faults
-        self._reports, self._mode = reports, running.layout.mode
-        self._thread: int | None = None  # the thread that calls `attend`
-        self._tell_at = 0  # the time of `time.monotonic_ns` until which faults wait for others that are alike
-
-    @property
-    def is_in_own_thread(self) -> bool:
-        """Whether the caller is the supervisor's thread: a log handler."""
-        return self._thread == threading.get_ident()
+        self._mode = running.layout.mode
 
     def attend(self) -> None:
         """Handles all events that have occurred."""
-        self._thread = threading.get_ident()
-        hub = self._running.hub
-        has_decided = hub.decide(self._decide)
-        now, sent = time.monotonic_ns(), self._running.records_sent()
-        if has_decided:
-            self._tell_at = now + _TOGETHER_NS
-        self._relay_records()
-        if now < self._tell_at and not hub.awaits_telling:
-            self._running.workers.supervision.remind(self._tell_at - now)
-            return
+        self._running.hub.decide(self._decide)
+        if (ns := self.logs.emit_if_late()) is not None:
+            self._running.workers.supervision.remind(ns)
+
+    def _decide(self) -> bool:
+        """Decides on events, in one hold of the hub's lock. Returns whether there are faults to be logged."""
         try:
-            self.tell()
-        finally:
-            hub.told(sent)
-
-    def tell(self) -> None:
-        """Logs the faults so far."""
-        self._reports.tell()
-
-    def _relay_records(self) -> None:
-        if self._backend.processes is not None:
-            self._backend.processes.drain(self._running.records_sent)
-
-    def _decide(self, events: list[_core.Message | _core.LateWorker | _core.DeadWorker]) -> bool:
-        """Decides on events, in one hold of the hub's lock. Returns whether there were any."""
-        try:
-            for event in events:
+            for event in self._running.hub.take_events():
                 match event:
                     case _core.Message():
                         self._on_message(event)
                     case _core.LateWorker():
                         self.workers.late(event.worker, event.op, event.task)
-                    case _core.DeadWorker():
-                        self.workers.died(event)
+                    case _core.EndedWorker():
+                        self.workers.died(event.worker)
             self.workers.continue_starts()
         except Exception as error:  # a bug in remuda: callers must not wait for ever
-            self._faults.break_all(error)
-        return bool(events)
+            if self._faults.broken is None:
+                self.workers.break_all(self._faults.break_all(error))
+        return self.logs.has_faults
 
     def close(self) -> None:
         """Makes later decisions drop everything, and ends the start of successors."""

@@ -6,8 +6,9 @@ import weakref
 from typing import Protocol
 
 from remuda import _core
-from remuda._relay.log import print_error_of_handler
 from remuda._system.own_thread import OwnThread
+
+_END_SECONDS = 10.0  # seconds for the end of the thread
 
 
 class Attending(Protocol):
@@ -15,9 +16,6 @@ class Attending(Protocol):
 
     def attend(self) -> None:
         """Handles all events that have occurred."""
-
-    def tell(self) -> None:
-        """Logs what is not logged yet."""
 
 
 class SupervisorThread:
@@ -28,29 +26,24 @@ class SupervisorThread:
     """
 
     def __init__(self, watch: _core.Watch, attending: Attending, name: str) -> None:
-        """Starts the thread. `attending` is called whenever `watch` reports that there may be events."""
+        """`attending` is called whenever `watch` reports that there may be events, once the thread is started."""
         self._watch = watch
         arguments = watch, weakref.ref(attending)
         self._thread = OwnThread(_run, arguments, f"{name}-supervisor")
+
+    def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread. Waits for its end, unless it is the calling thread, where a log handler closes the pool."""
+        """Ends the thread, and waits for its end. See `Stoppable`."""
         self._watch.close()
-        if not self._thread.is_current:
-            self._thread.join()
+        self._thread.join(_END_SECONDS)
 
 
 def _run(watch: _core.Watch, reference: weakref.ref[Attending]) -> None:
-    is_open = True
-    while is_open:
-        is_open = watch.wait()
+    while watch.wait():
         attending = reference()
         if attending is None:
             return
-        try:
-            attending.attend() if is_open else attending.tell()
-        except BaseException:  # of a log handler of the program
-            print_error_of_handler()
-            watch.wake()
+        attending.attend()
         del attending

@@ -22,13 +22,10 @@ from remuda._engine.supervision.preparations import Preparations
 from remuda._engine.supervision.restart_budget import RestartBudget
 from remuda._engine.supervision.successors import Successors
 from remuda._engine.supervision.worker_states import WorkerStates
-from remuda._wire.codec import check_agreement
-from remuda._wire.computed import check_same
 from remuda._wire.requests import RememberedCalls
-from remuda._wire.rewards import check_same_rewards
-from remuda._worker.env_report import Reports
-from remuda.errors import CorruptReplyError, EnvError, Failure, RemudaError
+from remuda.errors import ClosedError, CorruptReplyError, EnvError, Failure, RemudaError
 
+_CLOSED = "the pool was closed before all answers had come"
 _CLOSING = 5.0  # the seconds that a worker has to close an env that is renewed
 
 
@@ -90,19 +87,36 @@ class WorkerFaults:
         return self._states.cause(worker) is not None
 
     def close(self) -> None:
-        """Makes later decisions drop everything, and ends the start of successors."""
+        """Makes later decisions drop everything. Workers without a process have no successor."""
         self.closing = True
         self._running.workers.set_deadlines(0, 0, 0, 0, 0)
+        for worker in range(len(self._backend.workers)):
+            if self._states[worker] is WorkerState.ABSENT:
+                self._states.enter(worker, WorkerState.LOST)
+                dead = self._running.hub.end(worker)
+                self._drop(dead.orphaned)
+                self._abandon(dead.unanswered, ClosedError(_CLOSED))
 
     # -- deaths --------------------------------------------------------------------------------------------
 
-    def died(self, dead: _core.DeadWorker) -> None:
-        """Handles a dead worker."""
-        self._abandon(dead, self._on_death(dead.worker, dead.orphaned))
+    def died(self, worker: int) -> None:
+        """Handles a dead worker. Its earlier messages were handled before."""
+        dead = self._running.hub.end(worker)
+        self._abandon(dead.unanswered, self._on_death(worker, dead.orphaned))
 
-    def _abandon(self, dead: _core.DeadWorker, error: RemudaError) -> None:
+    def break_all(self, error: RemudaError) -> None:
+        """Ends all workers and calls, after a decision has failed."""
+        self._abandon(self._running.hub.break_all(), error)
+        for worker in self._backend.workers:
+            if self._states[worker.index] is WorkerState.LOST:
+                continue
+            self._states.enter(worker.index, WorkerState.LOST)
+            if self._backend.processes is not None:
+                self._backend.processes.kill(worker.index)
+
+    def _abandon(self, unanswered: Iterable[int], error: RemudaError) -> None:
         """Ends the calls that a dead worker has not answered."""
-        for sequence in dead.unanswered:
+        for sequence in unanswered:
             if (addressee := self._addressees.pop(sequence, None)) is not None:
                 addressee.abandon(error)
                 self._faults.note_heard(error)
@@ -118,6 +132,9 @@ class WorkerFaults:
                 for slot in orphaned:
                     self._resolution.resend(slot)
                 return self._deaths.of_closing(worker)
+            case WorkerState.LOST if self.closing:
+                self._drop(orphaned)
+                return ClosedError(_CLOSED)
             case WorkerState.LOST:  # the worker was lost before, and was sent another command
                 return self._died_again(worker, orphaned)
             case _ if not self._faults.living(self._backend.workers[worker].env_ids):  # its envs were lost before
@@ -268,15 +285,14 @@ class WorkerFaults:
     def continue_starts(self) -> None:
         """Lets successors that have built their envs join the pool. Those that could not are started again, or lost."""
         for worker, outcome in () if self.successors is None or self.closing else self.successors.outcomes():
-            error = outcome if isinstance(outcome, RemudaError) else self._join(worker, outcome)
+            error = self._join(worker) if outcome is None else outcome
             if error is not None:
                 self._start_failed(worker, error)
 
-    def _join(self, worker: int, reports: Reports) -> RemudaError | None:
+    def _join(self, worker: int) -> RemudaError | None:
         try:
-            self._check_spaces(worker, reports)
             pidfd, socket = self._running.processes.join(
-                worker, self._layout, self._running.arena, self._infos.columns, self._running.defaults
+                worker, self._running.arena, self._infos.columns, self._running.defaults
             )
         except RemudaError as error:
             return error
@@ -286,25 +302,13 @@ class WorkerFaults:
 
     def _start_failed(self, worker: int, error: RemudaError) -> None:
         self._running.processes.kill(worker)  # the process of a successor that failed may still run
-        _, at = self._budget.charge_worker(worker, error)
+        _, at = self._budget.charge_worker(worker, error, at_start=True)
         if at is not None:
             return self._start(worker, at)
         self._states.enter(worker, WorkerState.LOST)
-        dead = self._running.hub.give_up(worker)
+        dead = self._running.hub.end(worker)
         self._drop(dead.orphaned)
-        return self._abandon(dead, self._faults.lost(self._backend.workers[worker].env_ids[0]))
-
-    def _check_spaces(self, worker: int, reports: Reports) -> None:
-        first = self._backend.workers[worker].env_ids[0]
-        name = f"env {first} and its like before the restart"
-        for env, report in enumerate(reports, first):
-            if report is None:
-                continue  # an env that is built later (lazily) is checked then
-            if not self._layout.any_observation:
-                check_agreement("observation", self._layout.observation_space, name, [report.observation_space], env)
-            check_agreement("action", self._layout.action_space, name, [report.action_space], env)
-            check_same(self._layout.computed, name, {env: report.computed})
-            check_same_rewards(self._layout.reward_shape, name, {env: report.reward_shape})
+        return self._abandon(dead.unanswered, self._faults.lost(self._backend.workers[worker].env_ids[0]))
 
     def stop_starts(self) -> None:
         """Ends the starts of successors, and the successors that have not joined the pool. Waits for their threads."""

@@ -1,0 +1,49 @@
+// Lets one thread at a time emit the log records of a pool. Log handlers are code of the program: they may block, and
+// may wait for a lock of a thread that wants to emit, too. So that thread waits only while the other one makes
+// progress. The records that it leaves are emitted by the other thread.
+//
+// The class uses no Python. Any thread may call any function, without the GIL.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+
+#include "ipc/clock.hpp"
+
+namespace remuda {
+
+class Emission {
+ public:
+  static constexpr Nanoseconds kPatience = std::chrono::milliseconds(50);  // the time that one record may take
+
+  // Returns whether this thread may emit records: no other thread does so, and it is not in a log handler.
+  bool begin(unsigned long thread) {
+    std::unique_lock lock(mutex_);
+    if (emitter_ == thread) return false;
+    while (emitter_ != 0)
+      if (is_free_.wait_until(lock, began_ + kPatience) == std::cv_status::timeout && emitter_ != 0 &&
+          Clock::now() >= began_ + kPatience)
+        return false;
+    emitter_ = thread;
+    began_ = Clock::now();
+    return true;
+  }
+  // Notes that the thread has emitted a record.
+  void progress() {
+    const std::lock_guard lock(mutex_);
+    began_ = Clock::now();
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    emitter_ = 0;
+    is_free_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable is_free_;
+  unsigned long emitter_ = 0;  // the thread that emits records; 0: none
+  Clock::time_point began_{};  // the time of its begin, or of its latest record
+};
+
+}  // namespace remuda

@@ -1,0 +1,394 @@
+"""With the start method "fork", nothing forks the program after it has made the pool: a template forks the workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pool_envs import CountingEnv, Gate, counting
+from programs import (
+    Script,
+    Watched,
+    children,
+    collect,
+    end_process,
+    held_by,
+    holdings,
+    kill,
+    pids_of,
+    step_until_restarted,
+    stopped,
+)
+
+from remuda import FaultPolicy, Pool, RestartLimitError
+from remuda._backends.forkserver import client
+
+AT_ONCE = FaultPolicy("restart", backoff=0, max_restarts=1000)
+
+
+def forked(num_envs: int = 2, **options: Any) -> Pool:
+    return Pool(counting(num_envs), **{"start_method": "fork", "faults": AT_ONCE, **options})
+
+
+def template_of(pool: Pool) -> int:
+    (template,) = set(pool.apply(lambda env: os.getppid()))
+    assert template in children()
+    return int(template)
+
+
+# -- nothing forks beside the program ---------------------------------------------------------------------
+
+LEARNER = """
+AT_ONCE = dict(backoff=0, max_restarts=1000)
+matrix = np.random.default_rng(0).random((500, 500))
+matrix @ matrix  # starts the threads of the library
+
+def learn_until(event):
+    while not event():
+        matrix @ matrix
+
+"""
+
+
+def test_a_learner_multiplies_matrices_while_workers_restart(start_method: Any, script: Callable[..., Script]) -> None:
+    kills = 5 if start_method == "spawn" else 20  # a new interpreter takes long
+    run = script(
+        f"""{LEARNER}
+with Pool(counting(2), start_method="{start_method}", faults=FaultPolicy("restart", **AT_ONCE)) as pool:
+    pool.reset()
+    for _ in range({kills}):
+        before = pids(pool)
+        os.kill(before[0], signal.SIGKILL)
+        learn_until(lambda: pool.workers[0].pid not in (before[0], None))
+        while pool.step([1, 1]).rewards.sum() < 2:
+            matrix @ matrix
+    say(pool.stats().restarts)
+""",
+        OPENBLAS_NUM_THREADS="2",
+    )
+    assert run.read_line() == kills
+    assert run.await_end()[0] == 0
+
+
+def test_a_learner_multiplies_matrices_while_workers_are_renewed(script: Callable[..., Script]) -> None:
+    run = script(
+        f"""{LEARNER}
+faults = FaultPolicy("restart", renew_every=1, **AT_ONCE)
+with Pool(counting(2, length=1), start_method="fork", faults=faults, autoreset="same_step") as pool:
+    pool.reset()
+    seen = set(pids(pool))
+    while len(seen) < 40:
+        pool.send([1, 1])
+        matrix @ matrix
+        pool.recv()
+        matrix @ matrix
+        seen.update(pids(pool))
+    say("renewed")
+""",
+        OPENBLAS_NUM_THREADS="2",
+    )
+    assert run.read_line() == "renewed"
+    assert run.await_end() == (0, "", "")
+
+
+def test_handlers_of_forks_are_called_only_when_the_pool_is_made(script: Callable[..., Script]) -> None:
+    """The learner holds the lock that the handler takes, while it waits for a restarted worker."""
+    run = script(
+        """
+from programs import kill, step_until_restarted
+lock, calls = threading.Lock(), []
+
+def before():
+    calls.append(os.getpid())
+    lock.acquire()
+
+os.register_at_fork(before=before, after_in_parent=lock.release, after_in_child=lock.release)
+fns = [lambda: CountingEnv(tag=len(calls))] * 3
+with Pool(fns, start_method="fork", faults=FaultPolicy("restart", backoff=0)) as pool:
+    say(calls == [os.getpid()])
+    pool.reset()
+    with lock:
+        step_until_restarted(pool, 1, kill(pool, 1))
+    say(calls == [os.getpid()])
+    say(pool.get_attr("tag"))
+"""
+    )
+    assert run.read_line() is True
+    assert run.read_line() is True
+    assert run.read_line() == [2, 5, 4]  # the program's fork, and four of the template: three workers and a successor
+    assert run.await_end()[0] == 0
+
+
+# -- what workers inherit ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("renew_every", [None, 1])
+def test_successors_build_envs_with_factories_that_cannot_be_pickled(renew_every: int | None) -> None:
+    lock = threading.Lock()
+
+    def make(tag: int) -> Callable[[], CountingEnv]:
+        def build() -> CountingEnv:
+            with lock:
+                return CountingEnv(tag, length=1)
+
+        return build
+
+    faults = FaultPolicy("restart", backoff=0, renew_every=renew_every)
+    fns = [make(tag) for tag in range(4)]
+    num_workers = 4 if renew_every else 2
+    with Pool(fns, num_workers=num_workers, start_method="fork", faults=faults, autoreset="same_step") as pool:
+        pool.reset()
+        before = pids_of(pool)
+        for _ in range(3):
+            step_until_restarted(pool, 1, kill(pool, 1))
+        assert pool.get_attr("tag") == [0, 1, 2, 3]
+        assert not renew_every or before[0] not in pids_of(pool)
+        pool.replace([3], [lambda: CountingEnv(30, length=1)])
+        pool.reset()
+        step_until_restarted(pool, num_workers - 1, kill(pool, num_workers - 1))
+        assert pool.get_attr("tag") == [0, 1, 2, 30]  # env 2 by its own factory, in the same worker or another
+
+
+def test_successors_have_the_memory_of_the_start_and_the_environment_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, here, path = [7], os.getcwd(), str(tmp_path)
+
+    def look(env: Any) -> Any:
+        return env.tag, os.environ.get("REMUDA_TEST_VARIABLE"), os.getcwd(), path in __import__("sys").path
+
+    with Pool([lambda: CountingEnv(memory[0])] * 2, start_method="fork", faults=AT_ONCE) as pool:
+        memory[0] = 8
+        monkeypatch.setenv("REMUDA_TEST_VARIABLE", "new")
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.syspath_prepend(tmp_path)
+        pool.reset()
+        step_until_restarted(pool, 1, kill(pool, 1))
+        assert pool.apply(look) == [(7, None, here, False), (7, "new", path, True)]
+
+
+def test_a_program_that_trains_while_it_is_imported(script: Callable[..., Script], tmp_path: Path) -> None:
+    """The import lasts as long as the pool. Workers import the same module."""
+    (tmp_path / "training.py").write_text(
+        """
+from programs import kill, step_until_restarted
+from remuda import FaultPolicy, Pool
+from pool_envs import hooked
+
+NAME = "training"
+
+def step(env, action):
+    import training
+    assert training.NAME == NAME
+
+with Pool(hooked(2, (0, 1), step=step), start_method="fork", faults=FaultPolicy("restart", backoff=0)) as pool:
+    pool.reset()
+    step_until_restarted(pool, 1, kill(pool, 1))
+"""
+    )
+    run = script("import training\nsay(training.NAME)")
+    assert run.read_line() == "training"
+    assert run.await_end()[:2] == (0, "")
+
+
+def test_output_that_waits_in_a_buffer_is_printed_once(script: Callable[..., Script]) -> None:
+    run = script(
+        """
+from programs import kill, step_until_restarted
+sys.stdout.write("once ")
+with Pool(counting(2), start_method="fork", faults=FaultPolicy("restart", backoff=0)) as pool:
+    pool.reset()
+    sys.stdout.write("and no more")
+    step_until_restarted(pool, 1, kill(pool, 1))
+""",
+        PYTHONUNBUFFERED="",
+    )
+    assert run.await_end()[:2] == (0, "once and no more")
+
+
+def test_each_pool_has_a_template_without_descriptors_of_other_pools() -> None:
+    sockets = {*held_by("self", "socket:").values()}
+    with forked(worker_output="capture") as one, forked(worker_output="capture") as other:
+        templates = [template_of(one), template_of(other)]
+        assert len({*templates}) == 2
+        own = {*held_by("self", "socket:").values()}
+        for template in templates:
+            assert own.intersection(held_by(template, "socket:").values()) <= sockets
+            for name in ("remuda-payload", "remuda-output", "memfd:remuda "):
+                assert not held_by(template, name)
+        one.reset()
+        other.reset()
+        end_process(templates[0])
+        step_until_restarted(other, 1, kill(other, 1))
+        assert one.step([1, 2]).rewards.tolist() == [1, 2]
+
+
+# -- the end of the template ------------------------------------------------------------------------------
+
+
+def use_and_close(pool: Pool) -> None:
+    pool.reset()
+    pool.close()
+
+
+def leave_to_the_garbage_collection(pool: Pool) -> None:
+    cycle: list[Any] = [pool]
+    cycle.append(cycle)
+
+
+@pytest.mark.parametrize("end", [use_and_close, leave_to_the_garbage_collection])
+@pytest.mark.parametrize("faults", ["raise", "restart"])
+def test_the_template_ends_with_its_pool(end: Callable[[Pool], None], faults: Any) -> None:
+    forked().close()  # opens what remains between pools
+    collect()
+    before = holdings()
+    pool = forked(faults=faults)
+    watched = Watched([template_of(pool), *pids_of(pool)])
+    end(pool)
+    del pool
+    collect()
+    watched.await_end()
+    assert holdings() == before
+
+
+def test_the_template_ends_with_the_program(script: Callable[..., Script]) -> None:
+    run = script(
+        """
+from programs import children
+pool = Pool(counting(2), start_method="fork")
+(template, _) = pool.apply(lambda env: os.getppid())
+os.kill(template, signal.SIGSTOP)  # the watcher ends it, too
+other = Pool(counting(2), start_method="fork")
+say([template, *children()])
+threading.Event().wait()
+"""
+    )
+    template, *found = run.read_line()
+    assert template in found
+    assert {*found} <= {*run.family()}
+    run.kill()
+
+
+def test_an_interrupt_in_the_terminal_does_not_reach_the_template(script: Callable[..., Script]) -> None:
+    run = script(
+        """
+from programs import kill, step_until_restarted
+with Pool(counting(2), start_method="fork", faults=FaultPolicy("restart", backoff=0)) as pool:
+    pool.reset()
+    try:
+        os.killpg(0, signal.SIGINT)
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        step_until_restarted(pool, 1, kill(pool, 1))
+        say("restarted")
+"""
+    )
+    assert run.read_line() == "restarted"
+    assert run.await_end()[0] == 0
+
+
+@pytest.mark.parametrize("policy", [{}, {"resets": "report"}], ids=str)
+def test_a_killed_template_is_reported_by_failed_restarts(policy: Any) -> None:
+    """Its workers remain alive."""
+    faults = FaultPolicy("restart", backoff=0, max_restarts=2, **policy)
+    with forked(3, faults=faults, autoreset="disabled") as pool:
+        pool.reset()
+        end_process(template_of(pool))
+        assert pool.step([1, 2, 3]).rewards.tolist() == [1, 2, 3]
+        kill(pool, 1)
+        expected = "worker 1 could not be started: the process that forks workers died: killed by SIGKILL"
+        with pytest.raises(RestartLimitError, match=expected) as caught:
+            while True:
+                pool.step([1, 2, 3])
+        assert [fault.env_id for fault in caught.value.faults] == [1, 1, 1]
+        assert [pool.workers[index].is_alive() for index in range(3)] == [True, False, True]
+    assert not any(worker.is_alive() for worker in pool.workers)
+
+
+def test_a_template_that_ends_in_a_fork_is_reported(script: Callable[..., Script]) -> None:
+    run = script(
+        """
+OWNER = os.getpid()
+os.register_at_fork(before=lambda: os.getpid() == OWNER or os._exit(3))
+try:
+    Pool(counting(2), start_method="fork")
+except RemudaError as error:
+    say(str(error))
+"""
+    )
+    assert run.read_line().startswith(
+        "worker 0 could not be started: the process that forks workers died: it exited with code 3"
+    )
+    assert run.await_end() == (0, "", "")
+
+
+def test_restarts_wait_for_a_stopped_template() -> None:
+    with forked(3) as pool:
+        pool.reset()
+        with stopped(template_of(pool)):
+            for worker in (1, 2):
+                kill(pool, worker)
+            assert pool.step([1, 1, 1]).truncations.tolist() == [False, True, True]
+            for action in range(5):
+                pool.send([action], env_ids=[0])
+                assert pool.recv(min_envs=1).rewards.tolist() == [action]
+        while pool.step([1, 1, 1]).rewards.sum() < 3:
+            pass
+        assert pool.stats().restarts == 2
+
+
+def test_a_template_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_PATIENCE", 0.1)
+    with forked(faults=FaultPolicy("restart", backoff=0, max_restarts=1), start_timeout=None) as pool:
+        pool.reset()
+        template = template_of(pool)
+        watched = Watched([template])
+        os.kill(template, signal.SIGSTOP)
+        kill(pool, 1)
+        expected = "the process that forks workers was ended, because it did not answer in time"
+        with pytest.raises(RestartLimitError, match=expected):
+            while True:
+                pool.step([1, 1])
+        watched.await_end()
+
+
+def test_a_pool_with_a_stopped_template_can_be_closed() -> None:
+    pool = forked()
+    pool.reset()
+    watched = Watched([template_of(pool), *pids_of(pool)])
+    os.kill(template_of(pool), signal.SIGSTOP)
+    pool.close()
+    watched.await_end()
+
+
+def test_a_template_killed_while_it_forks_ends_the_start(script: Callable[..., Script], tmp_path: Path) -> None:
+    """The program has a copy of the template's end of the socket, as a process that forks at the same time might."""
+    gate = Gate(tmp_path)
+    run = script(
+        f"""
+import stat
+OWNER, gate, copies = os.getpid(), {gate!r}, []
+
+def before():
+    if os.getpid() != OWNER:
+        gate.wait()
+    for fd in range(3, 64):
+        with suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                copies.append(os.dup(fd))
+
+os.register_at_fork(before=before)
+Pool(counting(1), start_method="fork", start_timeout=None)
+"""
+    )
+    gate.await_arrival()
+    (template,) = children(run.process.pid)
+    os.kill(template, signal.SIGKILL)
+    code, _, err = run.await_end()
+    assert code == 1
+    assert "the process that forks workers died: killed by SIGKILL" in err

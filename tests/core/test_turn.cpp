@@ -1,0 +1,271 @@
+// Tests that one thread at a time has the turn, that the right calls are refused, and that no wait lasts for ever.
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+#include "pool/hub/emission.hpp"
+#include "pool/hub/turn.hpp"
+#include "waiting.hpp"
+
+using namespace remuda;
+using Kind = Turn::Kind;
+using Entry = Turn::Entry;
+
+namespace {
+
+constexpr Turn::Thread kCaller = 1, kSupervisor = 2, kOther = 3, kLogger = 4;
+constexpr Nanoseconds kMoment = std::chrono::milliseconds(1);
+
+// A call that a test makes in the name of a thread.
+struct Call {
+  Call(Turn& turn, Turn::Thread thread, Kind kind = Kind::kOutside, Turn::PartNumber part = {})
+      : turn(turn), kind(kind), thread(thread), entry(turn.enter(kind, thread, part, is_outermost)) {}
+  Turn::Ending end() { return turn.leave(kind, thread, is_outermost); }
+
+  Turn& turn;
+  const Kind kind;
+  const Turn::Thread thread;
+  bool is_outermost = false;
+  const Entry entry;
+};
+
+struct Counted {
+  Turn::Close close() {
+    return [this] { ++count; };
+  }
+  int count = 0;
+};
+
+bool put_off(Turn& turn, Counted& closes, Turn::Thread thread) {
+  bool is_in_call;
+  return turn.put_off(closes.close(), thread, is_in_call);
+}
+
+}  // namespace
+
+TEST(code_in_the_middle_of_a_call_is_refused) {
+  Turn turn;
+  Call step(turn, kCaller);
+  CHECK_EQ(step.entry, Entry::kEntered);
+  CHECK_EQ(Call(turn, kCaller).entry, Entry::kInMiddle);
+  step.end();
+  CHECK(!turn.is_holder(kCaller));
+  Call again(turn, kCaller);
+  CHECK_EQ(again.entry, Entry::kEntered);
+  again.end();
+}
+
+TEST(a_series_makes_calls) {
+  Turn turn;
+  Call series(turn, kCaller, Kind::kSeries);
+  for (int i = 0; i < 2; ++i) {
+    Call step(turn, kCaller);
+    CHECK_EQ(step.entry, Entry::kEntered);
+    CHECK(!step.is_outermost);
+    step.end();
+    CHECK(turn.is_holder(kCaller));
+  }
+  series.end();
+  CHECK(!turn.is_holder(kCaller));
+}
+
+TEST(threads_of_different_parts_wait_for_each_other_and_others_are_refused) {
+  Turn turn;
+  Call first(turn, kCaller, Kind::kOutside, 0);
+  CHECK_EQ(Call(turn, kOther, Kind::kOutside, 0).entry, Entry::kOtherThread);
+  CHECK_EQ(Call(turn, kOther).entry, Entry::kOtherThread);
+  Call second(turn, kOther, Kind::kOutside, 1);
+  CHECK_EQ(second.entry, Entry::kMustWait);
+  CHECK(!turn.await(Kind::kOutside, kOther, kMoment));
+  first.end();
+  CHECK(turn.await(Kind::kOutside, kOther, kMoment));
+  CHECK(turn.any_call_besides(kCaller, {}));
+  second.end();
+  CHECK(!turn.any_call_besides(kCaller, {}));
+}
+
+TEST(a_thread_that_waits_in_vain_withdraws) {
+  Turn turn;
+  Call first(turn, kCaller, Kind::kOutside, 0);
+  Call second(turn, kOther, Kind::kOutside, 1);
+  CHECK_EQ(Call(turn, kOther).entry, Entry::kInMiddle);  // a signal handler while it waits
+  turn.withdraw(kOther);
+  CHECK(!turn.any_call_besides(kCaller, {}));
+  CHECK(turn.is_holder(kCaller));
+  first.end();
+}
+
+TEST(a_decision_waits_and_refuses_no_call) {
+  Turn turn;
+  Call step(turn, kCaller);
+  Call decision(turn, kSupervisor, Kind::kDecision);
+  CHECK_EQ(decision.entry, Entry::kMustWait);
+  CHECK(!turn.any_call_besides(kCaller, {}));
+  {
+    Turn::Absence sleep(turn, kCaller);
+    CHECK(turn.await(Kind::kDecision, kSupervisor, kMoment));
+    CHECK(!sleep.end(kMoment));  // the decision holds the turn
+    Call within(turn, kSupervisor, Kind::kWithin);
+    CHECK_EQ(within.entry, Entry::kEntered);
+    within.end();
+    CHECK_EQ(Call(turn, kSupervisor).entry, Entry::kInMiddle);
+    decision.end();
+    CHECK(sleep.end(kMoment));
+  }
+  CHECK(turn.is_holder(kCaller));
+  CHECK_EQ(Call(turn, kCaller).entry, Entry::kInMiddle);  // the call goes on after its sleep
+  step.end();
+}
+
+TEST(a_thread_that_does_not_get_the_turn_again_leaves_without_it) {
+  Turn turn;
+  Call series(turn, kCaller, Kind::kSeries);
+  Call step(turn, kCaller);
+  Call decision(turn, kSupervisor, Kind::kDecision);
+  {
+    Turn::Absence sleep(turn, kCaller);
+    CHECK(turn.await(Kind::kDecision, kSupervisor, kMoment));
+  }  // Ctrl-C ends the wait for the turn
+  CHECK(!turn.is_holder(kCaller));
+  step.end();
+  series.end();
+  CHECK(turn.is_holder(kSupervisor));
+  decision.end();
+  Call next(turn, kCaller);
+  CHECK_EQ(next.entry, Entry::kEntered);
+  next.end();
+}
+
+TEST(code_that_a_call_runs_outside_may_call) {
+  Turn turn;
+  Call step(turn, kCaller);
+  {
+    Turn::Absence outside(turn, kCaller, true);
+    Call inner(turn, kCaller);
+    CHECK_EQ(inner.entry, Entry::kEntered);
+    CHECK(inner.is_outermost);
+    CHECK_EQ(Call(turn, kCaller).entry, Entry::kInMiddle);
+    CHECK_EQ(Call(turn, kOther).entry, Entry::kOtherThread);
+    inner.end();
+    CHECK(outside.end(kMoment));
+  }
+  step.end();
+}
+
+TEST(calls_of_the_log_thread_refuse_no_call) {
+  Turn turn;
+  turn.set_log_thread(kLogger);
+  Call log(turn, kLogger);
+  Call step(turn, kCaller);
+  CHECK_EQ(step.entry, Entry::kMustWait);
+  log.end();
+  CHECK(turn.await(Kind::kOutside, kCaller, kMoment));
+  Call later(turn, kLogger);
+  CHECK_EQ(later.entry, Entry::kMustWait);
+  step.end();
+  CHECK(turn.await(Kind::kOutside, kLogger, kMoment));
+  later.end();
+}
+
+TEST(the_last_call_that_ends_closes) {
+  Turn turn;
+  Counted closes;
+  CHECK(!put_off(turn, closes, kCaller));  // no call is running
+  Call first(turn, kCaller, Kind::kOutside, 0), second(turn, kOther, Kind::kOutside, 1);
+  CHECK(put_off(turn, closes, kCaller));
+  CHECK(put_off(turn, closes, kLogger));
+  CHECK(turn.is_closing());
+  Turn::Ending ending = first.end();
+  CHECK(ending.is_closing && !ending.close);
+  CHECK(!turn.await_close(kMoment));
+  CHECK(turn.await(Kind::kOutside, kOther, kMoment));
+  ending = second.end();
+  CHECK(ending.is_closing && ending.close);
+  CHECK(!turn.is_closing());
+  CHECK(!turn.await_close(kMoment));  // it runs
+  ending.close();
+  turn.note_closed();
+  CHECK(turn.await_close(kMoment));
+  CHECK_EQ(closes.count, 1);
+}
+
+TEST(a_close_of_code_that_a_call_runs_outside_waits_for_that_call) {
+  Turn turn;
+  Counted closes;
+  Call step(turn, kCaller);
+  {
+    Turn::Absence outside(turn, kCaller, true);
+    CHECK(put_off(turn, closes, kCaller));
+    Call inner(turn, kCaller);
+    const Turn::Ending ending = inner.end();
+    CHECK(ending.is_closing && !ending.close);
+    CHECK(outside.end(kMoment));
+  }
+  CHECK(step.end().close);
+}
+
+TEST(a_thread_that_lost_the_turn_still_closes) {
+  Turn turn;
+  Counted closes;
+  Call step(turn, kCaller), decision(turn, kSupervisor, Kind::kDecision);
+  {
+    Turn::Absence sleep(turn, kCaller);
+    CHECK(turn.await(Kind::kDecision, kSupervisor, kMoment));
+    CHECK(put_off(turn, closes, kCaller));
+  }
+  CHECK(step.end().close);
+  decision.end();
+}
+
+TEST(many_threads_never_have_the_turn_together) {
+  Turn turn;
+  std::atomic<int> inside{0};
+  int counted = 0;  // only the holder of the turn uses it
+  std::vector<std::thread> threads;
+  for (std::uint32_t part = 0; part < 4; ++part)
+    threads.emplace_back([&, part] {
+      const Turn::Thread thread = part + 1;
+      for (int i = 0; i < 2000; ++i) {
+        const Kind kind = part == 0 ? Kind::kDecision : Kind::kOutside;
+        Call call(turn, thread, kind, part == 0 ? Turn::PartNumber() : part);
+        while (call.entry == Entry::kMustWait && !turn.await(kind, thread, kMoment)) {
+        }
+        CHECK_EQ(++inside, 1);
+        ++counted;
+        --inside;
+        {
+          Turn::Absence sleep(turn, thread);
+          if (i % 3 == 0) turn.announce();
+          while (!sleep.end(kMoment)) {
+          }
+        }
+        CHECK_EQ(++inside, 1);
+        ++counted;
+        --inside;
+        call.end();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK_EQ(counted, 4 * 2000 * 2);
+}
+
+TEST(news_before_the_wait_end_it) {
+  Turn turn;
+  const std::uint64_t news = turn.news();
+  std::thread announcer([&] { turn.announce(); });
+  while (turn.news() == news) turn.await_news(news, kForever);
+  announcer.join();
+}
+
+TEST(one_thread_at_a_time_emits_and_another_waits_for_a_moment) {
+  Emission emission;
+  CHECK(emission.begin(kCaller));
+  CHECK(!emission.begin(kCaller));  // a log handler
+  CHECK(!emission.begin(kLogger));
+  std::thread ender([&] { emission.end(); });
+  ender.join();
+  CHECK(emission.begin(kLogger));
+  emission.end();
+}

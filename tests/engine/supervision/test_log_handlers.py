@@ -1,0 +1,237 @@
+"""Log handlers are code of the program: they may take its locks, block, raise and use the pool, and harm no other code.
+
+Each program would hang if a thread of the pool waited for the handler. Then the watchdog ends the test.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+import pytest
+from pairs import pairwise
+from programs import Script
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the programs kill worker processes")
+
+HEAD = """
+import logging, signal
+
+lock, entered, released = threading.RLock(), threading.Event(), threading.Event()
+
+def fail(env, action):
+    if action == 9 and {backend!r} == "process":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == 9:
+        raise ValueError("broken")
+
+def fork():
+    if os.fork() == 0:
+        os._exit(0)
+    os.wait()
+
+def use_lock():
+    with lock:
+        pass
+
+def refuse():
+    raise ValueError("no space left")
+
+class Handler(logging.Handler):
+    def __init__(self, act):
+        super().__init__()
+        self.act = act
+
+    def emit(self, record):
+        entered.set()
+        act, self.act = self.act, lambda: None
+        act()
+
+def restarted(pool):
+    return pool.stats().restarts or pool.backend != "process"
+
+pool = Pool(hooked(2, step=fail), num_workers=2, faults=FaultPolicy("restart", backoff=0), backend={backend!r})
+pool.reset()
+ACTS = {{
+    "lock": use_lock, "reset": lambda: pool.reset(), "call": lambda: pool.call("tag"), "stats": lambda: pool.stats(),
+    "step": lambda: pool.step([1, 1]), "split": lambda: pool.split(2), "close": lambda: pool.close(), "fork": fork,
+    "refuse": refuse, "block": released.wait,
+}}
+logging.getLogger("remuda").addHandler(Handler(ACTS[{act!r}]))
+"""
+STEPS = """
+with lock:
+    try:
+        while not entered.is_set():
+            pool.step([1, 9])
+        pool.discard()
+        pool.split(1)
+        pool.reset()
+        pool.step([1, 1])
+    except ClosedError:
+        say("closed")
+pool.close()
+say("end")
+"""
+IDLES = """
+with lock:
+    pool.send([1, 9])
+    entered.wait()  # in a thread of the pool
+    try:
+        pool.recv() if {act!r} not in ("reset", "step", "split") else None
+        pool.stats()
+    except (ClosedError, StateError):
+        pass
+    try:
+        pool.discard()
+        pool.reset()
+        pool.step([1, 1])
+    except (ClosedError, StateError):  # the handler is in the middle of its own call
+        pass
+released.set() if {act!r} == "block" else None
+pool.close()
+say("end")
+"""
+CLOSES = """
+with lock:
+    pool.send([1, 9])
+    entered.wait()
+    pool.close(timeout=60)
+released.set()
+say("end")
+"""
+
+
+@pairwise(
+    act=["lock", "reset", "call", "stats", "step", "close", "fork", "refuse"],
+    main=[STEPS, IDLES, CLOSES],
+    backend=["process", "thread", "serial"],
+)
+def test_a_handler_of_a_fault_harms_only_itself(
+    act: str, main: str, backend: str, script: Callable[..., Script]
+) -> None:
+    if backend == "serial" and main != STEPS:
+        return  # only a call makes an env fail
+    run = script(HEAD.format(backend=backend, act=act) + main.format(act=act))
+    assert '"end"' in (end := run.await_end())[1], end
+    assert end[0] == 0
+
+
+@pytest.mark.parametrize("main", [IDLES, CLOSES])
+def test_nothing_waits_for_a_handler_that_blocks(main: str, script: Callable[..., Script]) -> None:
+    run = script(HEAD.format(backend="process", act="block") + main.format(act="block"))
+    end = run.await_end()
+    assert (end[0], '"end"' in end[1]) == (0, True), end
+
+
+def test_a_signal_handler_closes_the_pool_while_a_log_handler_runs(script: Callable[..., Script]) -> None:
+    """As a scheduler's SIGTERM does. The main thread holds the lock of the handler, for which a fault waits."""
+    run = script(
+        HEAD.format(backend="process", act="stats")
+        + """
+class Terminated(logging.Handler):
+    def emit(self, record):
+        if record.name == "program":
+            os.kill(pool.workers[1].pid, signal.SIGKILL)
+            while not pool.stats().restarts:
+                pass
+            signal.raise_signal(signal.SIGTERM)
+            say("handled")
+
+signal.signal(signal.SIGTERM, lambda *_: pool.close())
+handler = Terminated()
+for name in ("program", "remuda"):
+    logging.getLogger(name).addHandler(handler)
+logging.getLogger("program").warning("hello")
+say(pool.closed)
+"""
+    )
+    assert run.await_end()[:2] == (0, '"handled"\ntrue\n')
+
+
+def test_a_pool_is_collected_while_a_log_handler_runs(script: Callable[..., Script]) -> None:
+    run = script(
+        HEAD.format(backend="process", act="stats")
+        + """
+import gc
+
+class Collecting(logging.Handler):
+    def emit(self, record):
+        global pool
+        if record.name == "program":
+            os.kill(pool.workers[1].pid, signal.SIGKILL)
+            while not pool.stats().restarts:
+                pass
+            pool.itself = pool
+            pool = None
+            gc.collect()
+            say("collected")
+
+handler = Collecting()
+for name in ("program", "remuda"):
+    logging.getLogger(name).addHandler(handler)
+logging.getLogger("program").warning("hello")
+"""
+    )
+    assert run.await_end()[:2] == (0, '"collected"\n')
+
+
+@pytest.mark.parametrize("recover", ["discard", "reset"])
+def test_another_worker_dies_while_a_death_is_dropped(recover: str, script: Callable[..., Script]) -> None:
+    run = script(
+        f"""
+import signal, time
+
+def wait(env, action):
+    if action == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if action == 1:
+        say(os.getpid())
+        wait_for_ever()
+
+pool = Pool(hooked(3, range(3), step=wait), num_workers=3)
+pool.reset()
+pool.send([2, 1, 0])
+while pool.workers[0].is_alive():
+    pass
+try:
+    pool.{recover}()
+except (WorkerDiedError, BrokenPoolError, StateError) as error:  # `reset` drops only what an error has left
+    say(type(error).__name__)
+pool.close(terminate=True)
+say("end")
+"""
+    )
+    pid = run.read_line()
+    os.kill(pid, signal.SIGKILL)
+    code, out, err = run.await_end()
+    assert (code, out.splitlines()[-1]) == (0, '"end"'), err
+
+
+def test_a_trace_function_may_take_a_lock_of_the_caller(script: Callable[..., Script]) -> None:
+    run = script(
+        """
+import signal
+
+lock = threading.RLock()
+
+def trace(*_):
+    with lock:
+        return None
+
+def fail(env, action):
+    if action == 9:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+threading.settrace(trace)
+with lock, Pool(hooked(2, step=fail), num_workers=2, faults=FaultPolicy("restart", backoff=0)) as pool:
+    pool.reset()
+    for _ in range(3):
+        pool.step([1, 9])
+        pool.step([1, 1])
+say("end")
+"""
+    )
+    assert run.await_end()[:2] == (0, '"end"\n')
