@@ -87,6 +87,9 @@ HONEST = (
     Case("conversation", ("ONE_EACH", *ONE_AT_A_TIME), "in turns, and it ends", live=True),
     Case("conversation", ("ABANDON",), "workers are stopped unasked"),
     Case("conversation", ("KEEPS",), "workers ring when they are through, three envs"),
+    Case("turn", ("FAULTS", "PARTS"), "two callers and the supervisor, with faults"),
+    Case("turn", ("PARTS", "CLOSES", "RAISES"), "signal handlers raise"),
+    Case("turn", ("PARTS",), "two callers and the supervisor, and it ends", live=True),
 )
 THOROUGH = (
     Case("conversation", ("ROUNDS=2", *ONE_AT_A_TIME), "in turns, two rounds, three envs"),
@@ -216,7 +219,8 @@ def _verdict(case: Case, output: str) -> str:
         return error[1]
     if "errors: 0" not in output or "not completed" in output or "too small" in output:
         return f"no answer: {output.strip().splitlines()[0]}"
-    if not case.live and (unreached := _unreached(output)):
+    # Each case of `turn` leaves out what other cases have, and inlined code stands in many places there.
+    if not case.live and case.model != "turn" and (unreached := _unreached(output)):
         return f"holds, but never gets to {unreached[0]}"
     return HOLDS
 
