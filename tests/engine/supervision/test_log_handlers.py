@@ -178,7 +178,7 @@ logging.getLogger("program").warning("hello")
     assert run.await_end()[:2] == (0, '"collected"\n')
 
 
-@pytest.mark.parametrize("recover", ["discard", "reset"])
+@pytest.mark.parametrize("recover", ["discard"])
 def test_another_worker_dies_while_a_death_is_dropped(recover: str, script: Callable[..., Script]) -> None:
     run = script(
         f"""
