@@ -254,7 +254,8 @@ def test_the_template_ends_with_its_pool(end: Callable[[Pool], None], faults: An
     collect()
     watched.await_end()
     collect()  # the finalizers of what the first ones have freed
-    assert holdings() == before
+    while holdings() != before:  # the last thread is about to end; else the watchdog ends the test
+        pass
 
 
 def test_the_template_ends_with_the_program(script: Callable[..., Script]) -> None:
