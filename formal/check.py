@@ -1,8 +1,8 @@
 """Checks the models with Spin: the model of the core must hold, and Spin must find the mistake in every mutant.
 
-    python formal/check.py                    all cases, in about a minute
+    python formal/check.py                    all cases, in two minutes
     python formal/check.py doorbell SEND      only cases with one of these words in their name
-    python formal/check.py --thorough         also larger sizes: two minutes more, 1.5 GB
+    python formal/check.py --thorough         also larger sizes: a minute more, 1 GB
     python formal/check.py --show LOOK_FIRST  the counterexample for this mistake, step by step
 
 Fails if an outcome is not the expected one. A mistake that Spin does not find, or for which it reports another kind of
@@ -31,6 +31,9 @@ HOLDS = "holds"
 ASSERTION = "assertion violated"
 STUCK = "invalid end state"  # Here a process sleeps forever.
 ENDLESS = "acceptance cycle"  # Here processes run forever without progress.
+
+# The processes that consist of inlined code.
+INLINED = {f"proctype {process}" for process in ("Pool", "Supervisor", "CallerA", "CallerB", "Logger")} | {"claim ends"}
 
 MEMORY_MB = 2500  # the limit of each verifier
 DEPTH = 100_000
@@ -80,22 +83,37 @@ HONEST = (
     Case("doorbell", (), "no wake-up is lost"),
     Case("doorbell", (), "every wait ends", live=True),
     Case("ringer", (), "a waiter for one bit and a waiter for all bits both receive what is published"),
+    Case("turn", ("PARTS", "SLOW"), "two callers, and one has results only after the other"),
+    Case("turn", ("PARTS", "CLOSES"), "two callers, and a handler closes the pool"),
+    Case("turn", ("PARTS", "RAISES"), "two callers, and a signal handler raises"),
+    Case("turn", ("FAULTS", "LOGGERS=2", "CALLS"), "log handlers that call the pool"),
+    Case("turn", ("PARTS", "FAULTS", "LOCKS"), "two callers, and log handlers that take a lock of one of them"),
+    Case("turn", ("FAULTS", "LOGGERS=1", "CLOSES"), "log handlers that close the pool"),
+    Case("turn", ("PARTS",), "two callers, and it ends", live=True),
+    Case("turn", ("FAULTS", "LOGGERS=1", "LOCKS"), "faults are raised and logged, and it ends", live=True),
     Case("conversation", (), "both workers at once, three envs"),
     Case("conversation", ("ROUNDS=2", "ONE_EACH"), "both at once, two rounds"),
     Case("conversation", ("ROUNDS=2", "ONE_EACH", *ONE_AT_A_TIME), "in turns, two rounds"),
-    Case("conversation", ("ONE_EACH",), "both at once, and it ends", live=True),
+    Case("conversation", ("ONE_EACH", "FAILS"), "an env raises"),
+    Case("conversation", ("ONE_EACH", "RESTARTS"), "a dead worker has a successor"),
     Case("conversation", ("ONE_EACH", *ONE_AT_A_TIME), "in turns, and it ends", live=True),
     Case("conversation", ("ABANDON",), "workers are stopped unasked"),
-    Case("conversation", ("KEEPS",), "workers ring when they are through, three envs"),
-    Case("turn", ("FAULTS", "PARTS"), "two callers and the supervisor, with faults"),
-    Case("turn", ("PARTS", "CLOSES", "RAISES"), "signal handlers raise"),
-    Case("turn", ("PARTS",), "two callers and the supervisor, and it ends", live=True),
+    Case("conversation", ("KEEPS", "ONE_EACH"), "workers ring when they are through"),
 )
 THOROUGH = (
+    Case("turn", ("PARTS", "CLOSES", "RAISES"), "signal handlers close and raise"),
+    Case("turn", ("FAULTS", "LOGGERS=2", "LOCKS"), "two threads emit, and log handlers take the caller's lock"),
+    Case("conversation", ("KEEPS",), "workers ring when they are through, three envs"),
+    Case("conversation", ("ONE_EACH", "FAILS", "RESTARTS"), "an env raises, and a dead worker has a successor"),
     Case("conversation", ("ROUNDS=2", *ONE_AT_A_TIME), "in turns, two rounds, three envs"),
-    Case("conversation", ONE_AT_A_TIME, "in turns, three envs, and it ends", live=True),
-    Case("conversation", ("ROUNDS=2",), "both at once, two rounds, three envs"),
-    Case("conversation", (), "both at once, three envs, and it ends", live=True),
+    Case("conversation", ("ONE_EACH",), "both at once, and it ends", live=True),
+    Case(
+        "conversation",
+        ("ONE_EACH", "RESTARTS", *ONE_AT_A_TIME),
+        "a dead worker has a successor, and it ends",
+        live=True,
+    ),
+    Case("conversation", ("ONE_EACH", "EARLY"), "waits of the pool return early"),
 )
 
 
@@ -130,6 +148,74 @@ MUTANTS = (
         ("KEPT_AT_THE_END", ASSERTION, "a ringer that is through keeps its count"),
     ),
     *_mutants(
+        "turn",
+        ("FOLLOWS_LATE", STUCK, "a thread looks for one that sleeps on the bell, then counts itself as its follower"),
+        ("NEWS_FIRST", STUCK, "the thread that slept on the bell announces that before it is so"),
+        size=("PARTS",),
+    ),
+    *_mutants(
+        "turn",
+        ("LEADER_UNWOKEN", STUCK, "a follower does not wake the thread that sleeps for many results"),
+        size=("PARTS", "SLOW"),
+    ),
+    *_mutants(
+        "turn",
+        ("WAITERS_FIRST", STUCK, "a thread looks for waiters, then gives up the turn"),
+        ("COUNTED_LATE", STUCK, "a thread looks at the turn, then counts itself as a waiter"),
+        ("DECISION_UNHEARD", STUCK, "a decision wakes no caller"),
+        ("ROW_FIRST", ASSERTION, "a row is taken before its record is emitted"),
+        size=("FAULTS",),
+    ),
+    *_mutants(
+        "turn",
+        (
+            "URGENT_KEPT",
+            ENDLESS,
+            "a caller waits again, but raises no urgent error, and never gives up the turn",
+        ),
+        size=("FAULTS",),
+        live=True,
+    ),
+    *_mutants(
+        "turn",
+        ("LOGS_INSIDE", STUCK, "a thread that has the turn emits records"),
+        size=("PARTS", "FAULTS", "LOCKS"),
+    ),
+    *_mutants(
+        "turn",
+        ("SUPERVISOR_LOGS", STUCK, "the supervisor emits records"),
+        ("NO_PATIENCE_ENDS", STUCK, "a caller waits for log handlers of another thread"),
+        ("JOINS_LOGGER", STUCK, "a close waits for the thread that emits records"),
+        size=("FAULTS", "LOCKS", "LOGGERS=1", "CLOSES"),
+    ),
+    *_mutants(
+        "turn",
+        ("IMPATIENT", ASSERTION, "a caller leaves a record to a thread that has emitted its last one"),
+        size=("FAULTS", "LOGGERS=1"),
+    ),
+    *_mutants(
+        "turn",
+        ("LOGGER_UNGUARDED", ASSERTION, "a thread is the log thread although another one emits"),
+        size=("FAULTS", "LOGGERS=2", "CALLS"),
+    ),
+    *_mutants(
+        "turn",
+        ("JOINS_INSIDE", STUCK, "a close keeps the turn while it waits for the end of the supervisor"),
+        ("WAITS_IN_CALL", STUCK, "a handler waits for the close that its call puts off"),
+        ("SUPERVISOR_CLOSES", STUCK, "the supervisor waits for its own end"),
+        size=("FAULTS", "CLOSES"),
+    ),
+    *_mutants(
+        "turn",
+        ("REFUSES_LATE", ASSERTION, "a call begins after a close has found none"),
+        size=("PARTS", "CLOSES"),
+    ),
+    *_mutants(
+        "turn",
+        ("WITHDRAW_FORGETS", ASSERTION, "a call that ends while it waits for the turn does not run the close"),
+        size=("PARTS", "CLOSES", "RAISES"),
+    ),
+    *_mutants(
         "conversation",
         ("POOL_RINGS_FIRST", STUCK, "the pool rings, then publishes"),
         ("WORKER_RINGS_FIRST", STUCK, "a worker rings, then publishes"),
@@ -138,7 +224,10 @@ MUTANTS = (
         ("NEEDS_ONE_MORE", STUCK, "the pool asks for one more than will come"),
         ("TURN_KEPT", STUCK, "a dead worker's turn does not end"),
         ("TURNS_UNHEARD", STUCK, "no process is notified of the end of a turn"),
-        ("POLL_LATE", ASSERTION, "the rings are not looked at again after a death"),
+        ("DEATH_UNSEEN", STUCK, "the supervisor does not wait for the ends of processes"),
+        ("DECISION_UNHEARD", STUCK, "a decision does not wake the caller"),
+        ("CLEAR_LATE", STUCK, "the supervisor decides, then clears its wake-up"),
+        ("DRAIN_FIRST", ASSERTION, "the supervisor reads the rings, then looks for ended processes"),
         ("CLOSE_UNDRAINED", ASSERTION, "the pool does not wait for the last answers"),
         ("FAREWELL_UNPUBLISHED", ASSERTION, "a worker ends before its last answer is published"),
         size=ONE_AT_A_TIME,
@@ -146,7 +235,18 @@ MUTANTS = (
     *_mutants(
         "conversation",
         ("SEND_BUSY", ASSERTION, "a command to an env that has one"),
+        ("DEAD_UNREPORTED", STUCK, "no process is notified of a command to a dead worker"),
         size=("ROUNDS=2", "ONE_EACH"),
+    ),
+    *_mutants(
+        "conversation",
+        ("EVENT_UNSEEN", STUCK, "a caller that accepts a failure does not wake the supervisor"),
+        size=("ONE_EACH", "FAILS"),
+    ),
+    *_mutants(
+        "conversation",
+        ("END_FIRST", ASSERTION, "a worker's end is decided before its earlier messages, so it is reported twice"),
+        size=("ONE_EACH", "FAILS", "RESTARTS", *ONE_AT_A_TIME),
     ),
     *_mutants(
         "conversation",
@@ -157,12 +257,6 @@ MUTANTS = (
         "conversation",
         ("STOP_UNSEEN", STUCK, "told to stop, a worker looks at its ring only, and sleeps"),
         size=("ABANDON",),
-    ),
-    *_mutants(
-        "conversation",
-        ("UNPOLLED", ENDLESS, "no process looks for dead ones"),
-        size=ONE_AT_A_TIME,
-        live=True,
     ),
 )
 
@@ -189,9 +283,7 @@ def _build(case: Case, folder: Path) -> None:
         shutil.copy2(model, folder)  # Spin writes its files into the folder of the model
     _run(["spin", "-a", *case.defines, f"{case.model}.pml"], folder)
     flags = ["-DNFAIR=3"] if case.live else ["-DSAFETY", "-DNOCLAIM"]
-    if case.expected == HOLDS:
-        flags.append("-O2")
-    elif not case.live:
+    if case.expected != HOLDS and not case.live:
         flags.append("-DBFS")  # finds the shortest counterexample
     flags += ["-DCOLLAPSE", f"-DMEMLIM={MEMORY_MB}", "-w"]
     _run([_compiler(), *flags, "-o", "pan", "pan.c"], folder)
@@ -219,8 +311,7 @@ def _verdict(case: Case, output: str) -> str:
         return error[1]
     if "errors: 0" not in output or "not completed" in output or "too small" in output:
         return f"no answer: {output.strip().splitlines()[0]}"
-    # Each case of `turn` leaves out what other cases have, and inlined code stands in many places there.
-    if not case.live and case.model != "turn" and (unreached := _unreached(output)):
+    if not case.live and (unreached := _unreached(output)):
         return f"holds, but never gets to {unreached[0]}"
     return HOLDS
 
@@ -228,14 +319,14 @@ def _verdict(case: Case, output: str) -> str:
 def _unreached(output: str) -> list[str]:
     """Returns the statements that no run of a model reaches.
 
-    Skips the process Pool, where inlined code stands in many places and is superfluous in some of them.
+    Skips processes with inlined code that stands in many places and is superfluous in some of them.
     """
     process, statements = "", []
     for line in output.splitlines():
         if section := re.match(r"unreached in (.*)", line):
             process = section[1]
         elif (statement := re.match(r"\t(.*:\d+), state \d+, (\".*\")$", line)) and statement[2] != '"-end-"':
-            statements += [f"{statement[1]}, {statement[2]}"] if process not in {"proctype Pool", "claim ends"} else []
+            statements += [f"{statement[1]}, {statement[2]}"] if process not in INLINED else []
     return statements
 
 
@@ -294,7 +385,7 @@ def _cores() -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Checks the models of the core's protocol with Spin.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only cases that have one of these in their name")
-    parser.add_argument("--thorough", action="store_true", help="also what takes two minutes more and 1.5 GB")
+    parser.add_argument("--thorough", action="store_true", help="also what takes a minute more and 1 GB")
     parser.add_argument("--show", action="store_true", help="print the counterexample of the first case selected")
     parser.add_argument("--jobs", type=int, default=min(4, _cores()), help="how many at once (default: %(default)s)")
     args = parser.parse_args()

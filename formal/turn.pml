@@ -10,6 +10,9 @@
 // without it.  All atomic variables are sequentially consistent.  No sleep ends by itself, except that of a call that
 // a close waits for: it ends after a slice.  Bells work as doorbell.pml proves.
 
+#ifndef LOGGERS
+#define LOGGERS 0   // the threads that only emit
+#endif
 #define NOBODY 0
 #define A 1
 #define B 2
@@ -37,6 +40,8 @@ byte sleeper, target;  // the thread that sleeps on the bell
 byte visible[2], ready[2], pending[2], events;
 bool urgent, has_news;
 byte emitter;
+bool in_handler;       // the emitter is in a log handler
+bool undecided;        // a fault has arrived on which the supervisor has not decided
 
 // Watch, and the pool in Python
 bool woken, watch_closed, supervisor_ended, is_closed;
@@ -91,11 +96,11 @@ inline wait_for(is_met, takes, is_slice_over) {
        break
      }
   :: atomic { !(is_met) && is_slice_over -> break }
-  :: else ->
 #ifdef COUNTED_LATE
-     waiters++;
+  :: !(is_met) && !(is_slice_over) -> waiters++; atomic { asleep[me] = true; mutex = false };
+#else
+  :: atomic { !(is_met) && !(is_slice_over) -> asleep[me] = true; mutex = false };
 #endif
-     atomic { asleep[me] = true; mutex = false };
      atomic { (!asleep[me] || is_slice_over) && !mutex -> asleep[me] = false; mutex = true }
 #ifdef COUNTED_LATE
      ;
@@ -127,6 +132,14 @@ inline wait_for_turn() {
 #endif
 }
 
+inline note(kind) {
+  if
+  :: kind == OUTSIDE -> is_inside = true
+  :: kind == DECISION -> is_deciding = true
+  :: else
+  fi
+}
+
 inline add_call(kind) {
   assert(depth[me] == 0 || lets_in[me]);  // otherwise a call in the middle of another one
   if
@@ -136,7 +149,7 @@ inline add_call(kind) {
   assert(kind == DECISION || log_thread == me || !refuses(me));
   depth[me]++;
   if
-  :: holder == NOBODY -> take_turn()
+  :: holder == NOBODY -> take_turn(); note(kind)
   :: else -> must_wait = true
   fi
 }
@@ -152,17 +165,14 @@ inline begin_call(kind) {
     fi
   };
   if
-  :: must_wait -> must_wait = false; wait_for_turn()
-  :: else
-  fi;
-  if
-  :: is_refused || is_lost
-  :: else ->
+  :: must_wait ->
+     must_wait = false;
+     wait_for_turn();
      if
-     :: kind == OUTSIDE -> is_inside = true
-     :: kind == DECISION -> is_deciding = true
+     :: !is_lost -> note(kind)
      :: else
      fi
+  :: else
   fi
 }
 
@@ -239,16 +249,22 @@ inline leave_within() {
   fi
 }
 
+inline let_go() {
+  atomic {
+    was_inside = is_inside; was_deciding = is_deciding; is_inside = false; is_deciding = false;
+    inside--; holder = NOBODY
+  }
+}
+
 // The constructor of Turn::Absence.
 inline give_up() {
-  atomic { was_inside = is_inside; was_deciding = is_deciding; is_inside = false; is_deciding = false; inside-- };
 #ifdef WAITERS_FIRST
   if
-  :: waiters == 0 -> holder = NOBODY
-  :: else -> holder = NOBODY; atomic { !mutex -> notify_all() }
+  :: waiters == 0 -> let_go()
+  :: else -> let_go(); atomic { !mutex -> notify_all() }
   fi
 #else
-  holder = NOBODY;
+  let_go();
   if
   :: waiters == 0
   :: else -> atomic { !mutex -> notify_all() }
@@ -256,15 +272,20 @@ inline give_up() {
 #endif
 }
 
+inline restore() { is_inside = was_inside; is_deciding = was_deciding; was_inside = false; was_deciding = false }
+
 // Turn::Absence::end, or its destructor if a signal handler raises before.
 inline come_back() {
   if
-  :: atomic { holder == NOBODY -> take_turn() }
-  :: atomic { holder != NOBODY -> skip }; wait_for_turn()
-  fi;
-  if
-  :: is_lost -> lets_in[me] = true
-  :: else -> atomic { is_inside = was_inside; is_deciding = was_deciding; was_inside = false; was_deciding = false }
+  :: atomic { holder == NOBODY -> take_turn(); restore() }
+  :: atomic { holder != NOBODY -> skip };
+     wait_for_turn();
+     atomic {
+       if
+       :: is_lost -> lets_in[me] = true
+       :: else -> restore()
+       fi
+     }
   fi
 }
 
@@ -286,7 +307,6 @@ inline run_close() {
   if
   :: runs_close ->
      close_now();
-     log();
      atomic { !mutex -> is_close_running = false; runs_close = false; notify_all() }
   :: else
   fi
@@ -299,17 +319,16 @@ inline close_now() {
     has_closed = true; is_closed = true
   };
   d_step { watch_closed = true; woken = true };  // Watch::close
-#ifdef SUPERVISOR_CLOSES
-  assert(me != SUPERVISOR);
-#endif
   if
-#ifndef JOIN_INSIDE
+#ifndef JOINS_INSIDE
   :: holder == me -> give_up(); supervisor_ended; come_back()  // Hub::in_absence
-  :: else -> supervisor_ended
-#else
-  :: supervisor_ended
 #endif
+  :: else -> supervisor_ended
   fi
+#ifdef JOINS_LOGGER
+  ;
+  emitter == NOBODY || emitter == me
+#endif
 }
 
 // Pool.close, with HubLock::put_off.  It looks for calls and makes the pool refuse further ones in one step.
@@ -333,7 +352,7 @@ inline close() {
     fi
   };
   if
-  :: closes_now -> closes_now = false; close_now(); log()
+  :: closes_now -> closes_now = false; close_now()
   :: waits -> waits = false; wait_for(!close_put_off && !is_close_running, false, false)
   :: else
   fi
@@ -341,12 +360,15 @@ inline close() {
 
 // -- log records -------------------------------------------------------------------------------------------------------
 
-// Code of the program.
+// Code of the program.  Here Hub::log does nothing.
 inline handler() {
   if
   :: true
+#ifdef CLOSES
+  :: atomic { may_close -> may_close = false }; close()
+#endif
 #ifdef LOCKS
-  :: program == NOBODY || program == me  // takes the lock and gives it back
+  :: true; program == NOBODY || program == me  // takes the lock and gives it back
 #endif
 #ifdef CALLS
   :: me != A ->  // calls the pool
@@ -357,7 +379,7 @@ inline handler() {
      fi;
      if
      :: runs_close ->
-        close_now();  // Hub::log does nothing in a log handler
+        close_now();
         atomic { !mutex -> is_close_running = false; runs_close = false; notify_all() }
      :: else
      fi
@@ -365,73 +387,73 @@ inline handler() {
   fi
 }
 
-// Hub::log, with Emission.  A thread does not wait for another one's handlers.
+// Hub::log, with Emission.  A thread does not wait for another one's handlers: its patience ends while one runs.
 inline log() {
   if
-#ifdef NO_PATIENCE
+#ifdef NO_PATIENCE_ENDS
   :: emitter == me
-#else
+#elif defined(IMPATIENT)
   :: emitter != NOBODY
+#else
+  :: emitter == me || (emitter != NOBODY && in_handler)
 #endif
-  :: atomic { emitter == NOBODY -> emitter = me };
+  :: atomic {
+       emitter == NOBODY -> emitter = me
 #ifndef LOGGER_UNGUARDED
-     if
-     :: me >= LOGGER -> log_thread = me
-     :: else
-     fi;
+       ;
+       log_thread = (me >= LOGGER -> me : NOBODY)
 #endif
+     };
      do
-     :: atomic { unlogged > 0 -> taken = unlogged; unlogged = 0 };
+     :: atomic { unlogged > 0 -> taken = unlogged; unlogged = 0; in_handler = true };
         handler();
-        atomic { logged = logged + taken; taken = 0 }
+        atomic { logged = logged + taken; taken = 0; in_handler = false }
      :: else -> break
      od;
+     atomic {
 #ifndef LOGGER_UNGUARDED
-     if
-     :: me >= LOGGER -> log_thread = NOBODY
-     :: else
-     fi;
+       log_thread = NOBODY;
 #endif
-     emitter = NOBODY
+       emitter = NOBODY
+     }
   fi
 }
 
 // Hub::log_news
 inline log_news() {
-  atomic { has_news = false; logs[me] = true };
+  atomic { has_news = false; logs[me] = true; lets_in[me] = true };
 #ifdef LOGS_INSIDE
   log();
 #else
-  lets_in[me] = true;
   give_up();
   log();
   come_back();
-  if
-  :: !is_lost -> lets_in[me] = false
-  :: else
-  fi;
 #endif
-  logs[me] = false
+  atomic {
+    if
+    :: !is_lost -> lets_in[me] = false
+    :: else
+    fi;
+    logs[me] = false
+  }
 }
 
 // -- receiving ---------------------------------------------------------------------------------------------------------
 
 inline ring(n) {
-  d_step {
-    rung[A] = (rung[A] + n > 2 -> 2 : rung[A] + n);
-    rung[B] = (rung[B] + n > 2 -> 2 : rung[B] + n);
-    if
-    :: sleeper != NOBODY && rung[sleeper] >= target -> sleeper = NOBODY
-    :: else
-    fi
-  }
+  rung[A] = (rung[A] + n > 2 -> 2 : rung[A] + n);
+  rung[B] = (rung[B] + n > 2 -> 2 : rung[B] + n);
+  if
+  :: sleeper != NOBODY && rung[sleeper] >= target -> sleeper = NOBODY
+  :: else
+  fi
 }
 
 inline drain() {
   d_step {
 #ifdef FAULTS
     if
-    :: visible[0] > 0 -> events = events + visible[0]; woken = true  // they need a decision
+    :: visible[0] > 0 -> events = events + visible[0]; undecided = true; woken = true
     :: else
     fi;
 #else
@@ -444,15 +466,14 @@ inline drain() {
 
 // Hub::sleep
 inline sleep() {
-  is_new[me] = false;
 #ifdef FOLLOWS_LATE
-  other = sleeps_for;
+  atomic { is_new[me] = false; other = sleeps_for };
   if
   :: other == 0 -> sleeps_for = needed
   :: else -> followers++
   fi;
 #else
-  followers++;
+  atomic { is_new[me] = false; followers++ };
   atomic {
     other = sleeps_for;
     if
@@ -463,7 +484,7 @@ inline sleep() {
 #endif
 #ifndef LEADER_UNWOKEN
   if
-  :: other > 1 -> ring(other)
+  :: other > 1 -> d_step { ring(other) }
   :: else
   fi;
 #endif
@@ -498,25 +519,27 @@ inline sleep() {
   come_back()
 }
 
+#define is_over(part) ((ready[part] >= pending[part] || urgent) && !undecided)
+
 // Hub::wait_from, until all results of a part are there.
 inline wait_from(part) {
   do
   :: rung[me] = 0;  // it reads the count
      drain();
      if
-#ifndef ROW_FIRST
-     :: (ready[part] >= pending[part] || urgent) && has_news -> log_news()
-     :: (ready[part] >= pending[part] || urgent) && !has_news -> break
+#ifdef ROW_FIRST
+     :: is_over(part) -> break
 #else
-     :: ready[part] >= pending[part] || urgent -> break
+     :: is_over(part) && has_news -> log_news()
+     :: is_over(part) && !has_news -> break
 #endif
      :: else ->
         if
         :: is_closing -> break
         :: else ->
-           needed = (sleeps_for != 0 || followers != 0 -> 1 : pending[part] - ready[part]);
+           needed = (undecided || sleeps_for != 0 || followers != 0 -> 1 : pending[part] - ready[part]);
            sleep();
-           signal()
+           interrupt()
         fi
      fi;
      if
@@ -526,11 +549,11 @@ inline wait_from(part) {
   od
 }
 
-// A signal handler may close the pool in thread A.
-inline signal() {
+// A signal handler in thread A, or a finalizer in thread B, may close the pool.
+inline interrupt() {
 #ifdef CLOSES
   if
-  :: me == A && may_close && !is_lost -> may_close = false; close()
+  :: atomic { may_close && !is_lost -> may_close = false }; close()
   :: true
   fi
 #else
@@ -578,7 +601,7 @@ proctype CallerA() {
         fi;
         leave_within();
         if
-        :: !is_lost -> signal()
+        :: !is_lost -> interrupt()
         :: else
         fi
      :: else -> break
@@ -593,13 +616,17 @@ proctype CallerA() {
 #ifdef LOCKS
   program = NOBODY;
 #endif
+#ifdef CLOSES
+  may_close = false;
+#endif
   atomic { is_refused = false; is_lost = false; was_inside = false; was_deciding = false };
 #ifdef RAISES
   may_raise = false;
 #endif
   close();
+  log();  // Engine.release
   has_closed && supervisor_ended && !is_close_running && b_ended;
-  assert(depth[A] == 0 && depth[B] == 0 && holder != A);
+  assert(depth[A] == 0 && depth[B] == 0 && holder != A && !close_put_off);
   ended = true
 }
 
@@ -627,10 +654,22 @@ proctype CallerB() {
   b_ended = true
 }
 
+#ifdef SLOW
+#define may_come (left[0] > 0 && (b_has_row || left[1] + visible[1] + ready[1] == 0))  // no result precedes B's row
+#else
+#define may_come (left[0] > 0)
+#endif
+
+// Publishes the results, and rings.
 proctype Worker() {
   do
-  :: d_step { left[0] > 0 && (left[0] > 1 || b_has_row || pending[1] == 0) -> left[0]--; visible[0]++ }; ring(1)
-  :: d_step { left[1] > 0 -> left[1]--; visible[1]++ }; ring(1)
+#ifdef FAULTS
+  :: d_step { may_come && left[0] == 2 -> left[0]--; visible[0]++; ring(1) }        // an env raises
+  :: d_step { may_come && left[0] == 1 -> left[0]--; events++; woken = true }       // a process ends
+#else
+  :: d_step { may_come -> left[0]--; visible[0]++; ring(1) }
+#endif
+  :: d_step { left[1] > 0 -> left[1]--; visible[1]++; ring(1) }
   :: left[0] == 0 && left[1] == 0 -> break
   :: is_closed -> break
   od
@@ -639,13 +678,12 @@ proctype Worker() {
 // -- the supervisor ----------------------------------------------------------------------------------------------------
 
 proctype Supervisor() {
-  byte me = SUPERVISOR, left_to_start = 2;
+  byte me = SUPERVISOR, left_to_start = LOGGERS;
   locals;
 
   do
   :: watch_closed -> break
-  :: !watch_closed && woken ->
-     woken = false;
+  :: atomic { !watch_closed && woken -> woken = false };
      enter(DECISION);
      drain();
      atomic {
@@ -656,21 +694,27 @@ proctype Supervisor() {
           unlogged++; decisions++; has_news = true;
           events = 0
        :: else
-       fi
+       fi;
+       undecided = false
      };
+#ifdef SUPERVISOR_LOGS
+     log();
+#endif
+#ifdef SUPERVISOR_CLOSES
+     close();
+#endif
 #ifndef DECISION_UNHEARD
      other = sleeps_for;
      if
-     :: other != 0 -> ring(other)  // Hub::wake_callers
+     :: other != 0 -> d_step { ring(other) }  // Hub::wake_callers
      :: else
      fi;
      other = 0;
 #endif
      leave()
-#ifdef LOGGERS
+#if LOGGERS > 0
   :: !watch_closed && unlogged > 0 && left_to_start > 0 ->
-     run Logger(LOGGER + 2 - left_to_start);
-     left_to_start--
+     atomic { left_to_start--; logs[LOGGER + left_to_start] = true; run Logger(LOGGER + left_to_start) }
 #endif
   od;
   supervisor_ended = true
@@ -683,7 +727,6 @@ proctype Logger(byte me) {
 #ifdef LOGGER_UNGUARDED
   log_thread = me;
 #endif
-  logs[me] = true;
   log();
   logs[me] = false;
 #ifdef LOGGER_UNGUARDED
