@@ -38,9 +38,9 @@ struct Counted {
   int count = 0;
 };
 
-bool put_off(Turn& turn, Counted& closes, Turn::Thread thread) {
+Turn::Closing begin_close(Turn& turn, Counted& closes, Turn::Thread thread) {
   bool is_in_call;
-  return turn.put_off(closes.close(), thread, is_in_call);
+  return turn.begin_close(closes.close(), thread, is_in_call);
 }
 
 }  // namespace
@@ -172,10 +172,11 @@ TEST(calls_of_the_log_thread_refuse_no_call) {
 TEST(the_last_call_that_ends_closes) {
   Turn turn;
   Counted closes;
-  CHECK(!put_off(turn, closes, kCaller));  // no call is running
+  CHECK_EQ(begin_close(turn, closes, kCaller), Turn::Closing::kNow);  // no call is running
+  turn.note_closed();
   Call first(turn, kCaller, Kind::kOutside, 0), second(turn, kOther, Kind::kOutside, 1);
-  CHECK(put_off(turn, closes, kCaller));
-  CHECK(put_off(turn, closes, kLogger));
+  CHECK_EQ(begin_close(turn, closes, kCaller), Turn::Closing::kDeferred);
+  CHECK_EQ(begin_close(turn, closes, kLogger), Turn::Closing::kDeferred);
   CHECK(turn.is_closing());
   Turn::Ending ending = first.end();
   CHECK(ending.is_closing && !ending.close);
@@ -197,7 +198,7 @@ TEST(a_close_of_code_that_a_call_runs_outside_waits_for_that_call) {
   Call step(turn, kCaller);
   {
     Turn::Absence outside(turn, kCaller, true);
-    CHECK(put_off(turn, closes, kCaller));
+    CHECK_EQ(begin_close(turn, closes, kCaller), Turn::Closing::kDeferred);
     Call inner(turn, kCaller);
     const Turn::Ending ending = inner.end();
     CHECK(ending.is_closing && !ending.close);
@@ -213,10 +214,38 @@ TEST(a_thread_that_lost_the_turn_still_closes) {
   {
     Turn::Absence sleep(turn, kCaller);
     CHECK(turn.await(Kind::kDecision, kSupervisor, kMoment));
-    CHECK(put_off(turn, closes, kCaller));
+    CHECK_EQ(begin_close(turn, closes, kCaller), Turn::Closing::kDeferred);
   }
   CHECK(step.end().close);
   decision.end();
+}
+
+TEST(a_thread_that_waits_in_vain_closes_if_its_call_is_the_last) {
+  Turn turn;
+  Counted closes;
+  Call first(turn, kCaller, Kind::kOutside, 0), second(turn, kOther, Kind::kOutside, 1);
+  CHECK_EQ(second.entry, Entry::kMustWait);
+  CHECK_EQ(begin_close(turn, closes, kCaller), Turn::Closing::kDeferred);
+  CHECK(!first.end().close);
+  CHECK(turn.withdraw(kOther).close);
+}
+
+TEST(while_a_close_runs_only_its_thread_and_decisions_enter) {
+  Turn turn;
+  Counted closes;
+  CHECK_EQ(begin_close(turn, closes, kCaller), Turn::Closing::kNow);
+  CHECK_EQ(Call(turn, kOther).entry, Entry::kClosing);
+  CHECK_EQ(begin_close(turn, closes, kOther), Turn::Closing::kRunning);
+  Call decision(turn, kSupervisor, Kind::kDecision);
+  CHECK_EQ(decision.entry, Entry::kEntered);
+  decision.end();
+  Call own(turn, kCaller);
+  CHECK_EQ(own.entry, Entry::kEntered);
+  own.end();
+  turn.note_closed();
+  Call later(turn, kOther);
+  CHECK_EQ(later.entry, Entry::kEntered);
+  later.end();
 }
 
 TEST(many_threads_never_have_the_turn_together) {
@@ -259,12 +288,13 @@ TEST(news_before_the_wait_end_it) {
   announcer.join();
 }
 
-TEST(one_thread_at_a_time_emits_and_another_waits_for_a_moment) {
+TEST(one_thread_at_a_time_emits_and_looks_again_for_what_another_leaves) {
   Emission emission;
   CHECK(emission.begin(kCaller));
   CHECK(!emission.begin(kCaller));  // a log handler
   CHECK(!emission.begin(kLogger));
-  std::thread ender([&] { emission.end(); });
+  CHECK(!emission.try_end());
+  std::thread ender([&] { CHECK(emission.try_end()); });
   ender.join();
   CHECK(emission.begin(kLogger));
   emission.end();

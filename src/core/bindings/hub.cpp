@@ -206,13 +206,12 @@ void bind_hub(nb::module_& m) {
       .def("in_absence", &Hub::in_absence, "function"_a)
       .def("decide", deciding<&Hub::decide>, "function"_a)
       .def("take_events", from_within<&Hub::take_events>)
-      .def("log", &Hub::log)
-      .def("log_apart", &Hub::log_apart)
+      .def("log", &Hub::log, "is_apart"_a = false)
       .def("note_logged", &Hub::note_logged)
       .def("in_turn", in_series<&Hub::in_turn>, "function"_a, "part"_a.none())
       .def_prop_ro("is_in_turn", [](Hub& hub) { return hub.lock().is_mine(); })
       .def(
-          "put_off", [](Hub& hub, nb::object close) { return hub.lock().put_off(std::move(close)); }, "close"_a)
+          "close", [](Hub& hub, nb::object close) { hub.lock().close(std::move(close)); }, "close"_a)
       .def("wait", from_outside<&Hub::wait>, "wanted"_a, "timeout_ns"_a, "part"_a.none())
       .def("receive", for_part<&Hub::receive>, "wanted"_a, "part"_a,
            nb::sig("def receive(self, wanted: int, part: int) -> Batch | None"))

@@ -7,6 +7,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <utility>
 
 #include "ipc/clock.hpp"
 
@@ -22,8 +23,10 @@ class Emission {
     if (emitter_ == thread) return false;
     while (emitter_ != 0)
       if (is_free_.wait_until(lock, began_ + kPatience) == std::cv_status::timeout && emitter_ != 0 &&
-          Clock::now() >= began_ + kPatience)
+          Clock::now() >= began_ + kPatience) {
+        has_left_ = true;
         return false;
+      }
     emitter_ = thread;
     began_ = Clock::now();
     return true;
@@ -33,16 +36,31 @@ class Emission {
     const std::lock_guard lock(mutex_);
     began_ = Clock::now();
   }
+  // Ends the emission, unless another thread has left records meanwhile. Returns whether it has ended.
+  bool try_end() {
+    const std::lock_guard lock(mutex_);
+    began_ = Clock::now();
+    if (std::exchange(has_left_, false)) return false;
+    free();
+    return true;
+  }
+  // Ends the emission after an error.
   void end() {
     const std::lock_guard lock(mutex_);
+    has_left_ = false;
+    free();
+  }
+
+ private:
+  void free() {
     emitter_ = 0;
     is_free_.notify_all();
   }
 
- private:
   std::mutex mutex_;
   std::condition_variable is_free_;
   unsigned long emitter_ = 0;  // the thread that emits records; 0: none
+  bool has_left_ = false;      // whether another thread has left records to the emitter
   Clock::time_point began_{};  // the time of its begin, or of its latest record
 };
 

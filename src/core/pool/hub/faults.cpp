@@ -41,33 +41,35 @@ void Hub::decide(nb::handle function) {
   };
   const AtEnd at_end{*this};
   ++decisions_;
-  has_news_ |= nb::cast<bool>(function());
+  if (nb::cast<bool>(function())) has_news_ = true;
 }
 
 // -- log records -------------------------------------------------------------------------------------------
 
-void Hub::log() {
+void Hub::log(bool is_apart) {
   if (!callbacks_.log.is_valid()) return;
+  const Turn::Thread thread = PyThread_get_thread_ident();
   {
     const nb::gil_scoped_release release;
-    if (!emission_.begin(PyThread_get_thread_ident())) return;
+    if (!emission_.begin(thread)) return;
   }
-  struct AtEnd {
-    ~AtEnd() { emission.end(); }
-    Emission& emission;
+  const auto log = [&] {
+    struct AtEnd {
+      ~AtEnd() { turn.set_log_thread(0); }
+      Turn& turn;
+    };
+    if (!is_apart) return void(callbacks_.log());
+    lock_.turn().set_log_thread(thread);
+    const AtEnd at_end{lock_.turn()};
+    callbacks_.log();
   };
-  const AtEnd at_end{emission_};
-  callbacks_.log();
-}
-
-void Hub::log_apart() {
-  struct AtEnd {
-    ~AtEnd() { turn.set_log_thread(0); }
-    Turn& turn;
-  };
-  lock_.turn().set_log_thread(PyThread_get_thread_ident());
-  const AtEnd at_end{lock_.turn()};
-  log();
+  try {
+    do log();
+    while (!emission_.try_end());
+  } catch (...) {
+    emission_.end();
+    throw;
+  }
 }
 
 // Emits the log records that belong before the results so far. Returns whether there may have been some. Meanwhile the
@@ -77,7 +79,12 @@ bool Hub::log_news() {
   if (!has_news_ && sent == records_logged_) return false;
   has_news_ = false;
   records_logged_ = sent;
-  lock_.run_outside([this] { log(); });
+  try {
+    lock_.run_outside([this] { log(false); });
+  } catch (...) {
+    has_news_ = true;  // a signal handler has raised, and records may be left
+    throw;
+  }
   return true;
 }
 

@@ -100,10 +100,9 @@ class Hub {
   // because a renewal is due, is orphaned already (slots.hpp). A late worker is reported once. A dead worker is
   // reported again if it is sent another command.
   nb::list take_events();
-  // Calls `Callbacks::log`, unless another thread does so. `log_apart` is for a thread that does nothing else: calls of
-  // the pool in its log handlers wait for their turn, and refuse no other calls.
-  void log();
-  void log_apart();
+  // Calls `Callbacks::log`, unless another thread does so. `is_apart`: this thread does nothing else, so calls of the
+  // pool in its log handlers wait for their turn, and refuse no other calls.
+  void log(bool is_apart);
   // Notes that `Callbacks::log` has emitted one record.
   void note_logged() { emission_.progress(); }
 
@@ -246,10 +245,10 @@ class Hub {
   // The number of results for which a thread sleeps on the bell, and the number of other threads that wait until it has
   // woken up. Both are 0 if there are none. A thread may change them without the turn when it has woken up.
   std::atomic<std::uint32_t> sleeps_for_{0}, followers_{0};
-  std::uint64_t decisions_ = 0;       // the number of calls of `decide`
-  bool is_undecided_ = false;         // whether a failure or a renewal that is due has arrived after the last decision
-  bool has_news_ = false;             // whether a decision was made after the last call of `Callbacks::log`
-  std::uint32_t records_logged_ = 0;  // the records that workers had sent before that call
+  std::uint64_t decisions_ = 0;        // the number of calls of `decide`
+  bool is_undecided_ = false;          // whether a failure or a renewal that is due has arrived after the last decision
+  std::atomic<bool> has_news_{false};  // whether a decision was made after the last call of `Callbacks::log`
+  std::uint32_t records_logged_ = 0;   // the records that workers had sent before that call
   std::shared_ptr<Arena> arena_;
   const Plan plan_;
   std::shared_ptr<Lendings> lendings_;

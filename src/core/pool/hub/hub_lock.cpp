@@ -52,7 +52,7 @@ bool HubLock::enter(Kind kind, PartNumber part) {
       try {
         wait_until([=, this] { return turn_.await(kind, thread, kBetweenSignals); });
       } catch (...) {
-        turn_.withdraw(thread);
+        run_after_error(turn_.withdraw(thread));
         throw;
       }
       break;
@@ -60,6 +60,8 @@ bool HubLock::enter(Kind kind, PartNumber part) {
       refuse_interruption();
     case Turn::Entry::kOtherThread:
       refuse_other_thread();
+    case Turn::Entry::kClosing:
+      raise("ClosedError", "the pool is being closed by another thread; make a new one");
   }
   return is_outermost;
 }
@@ -72,20 +74,22 @@ void HubLock::Guard::end() {
     raise("ClosedError", "the pool is closed, by a handler or a finalizer in the course of this call; make a new one");
 }
 
-// If the call has thrown, its caller receives that error. If the deferred close throws, too, its error is only
-// reported.
 HubLock::Guard::~Guard() {
-  if (is_over_) return;
-  const Turn::Ending ending = leave();
+  if (!is_over_) lock_.run_after_error(leave());
+}
+
+// The caller of a call that has thrown receives that error. If the deferred close throws, too, its error is only
+// reported.
+void HubLock::run_after_error(const Turn::Ending& ending) {
   if (!ending.close) return;
   try {
-    lock_.run(ending.close);
+    run(ending.close);
   } catch (nb::python_error& error) {
     error.discard_as_unraisable("closing a pool after a call that has raised");
   }
 }
 
-// Runs the deferred close, then wakes the threads that wait for its end.
+// Runs a close, then wakes the threads that wait for its end.
 void HubLock::run(const Turn::Close& close) {
   struct AtEnd {
     ~AtEnd() { turn.note_closed(); }
@@ -103,11 +107,18 @@ void HubLock::require_no_other_thread() const {
   if (turn_.any_call_besides(PyThread_get_thread_ident(), {})) refuse_other_thread();
 }
 
-bool HubLock::put_off(nb::object close) {
+void HubLock::close(nb::object close) {
   bool is_in_call;
-  if (!turn_.put_off([close] { close(); }, PyThread_get_thread_ident(), is_in_call)) return false;
-  if (!is_in_call) wait_until([this] { return turn_.await_close(kBetweenSignals); });
-  return true;
+  const Turn::Close run_it = [close] { close(); };
+  switch (turn_.begin_close(run_it, PyThread_get_thread_ident(), is_in_call)) {
+    case Turn::Closing::kNow:
+      return run(run_it);
+    case Turn::Closing::kDeferred:
+      if (!is_in_call) wait_until([this] { return turn_.await_close(kBetweenSignals); });
+      return;
+    case Turn::Closing::kRunning:
+      return;
+  }
 }
 
 }  // namespace remuda

@@ -57,9 +57,9 @@ class HubLock {
 
   // Throws StateError if another thread is in a call.
   void require_no_other_thread() const;
-  // Defers `close` until all current calls have ended. If this thread is in none of them, waits for their end. Returns
-  // false if no call is running.
-  bool put_off(nb::object close);
+  // Calls `close` once all current calls have ended. If this thread is in one of them, or another thread closes
+  // already, returns at once.
+  void close(nb::object close);
 
   Turn& turn() { return turn_; }
   bool is_mine() const { return turn_.is_holder(PyThread_get_thread_ident()); }
@@ -67,6 +67,7 @@ class HubLock {
  private:
   bool enter(Kind kind, PartNumber part);
   void run(const Turn::Close& close);
+  void run_after_error(const Turn::Ending& ending);
 
   Turn turn_;
 };

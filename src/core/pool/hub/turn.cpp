@@ -20,6 +20,7 @@ Turn::Entry Turn::enter(Kind kind, Thread thread, PartNumber part, bool& is_oute
     const Call* const own = call_of(thread);
     if (own != nullptr && !own->lets_in) return Entry::kInMiddle;  // a signal handler in a thread that sleeps
   }
+  if (closer_ != 0 && closer_ != thread && kind != Kind::kDecision) return Entry::kClosing;
   const bool yields = kind == Kind::kDecision || thread == log_thread_.load(std::memory_order_relaxed);
   if (!yields && any_besides(thread, part)) return Entry::kOtherThread;
   calls_.push_back({thread, part, yields});
@@ -35,9 +36,10 @@ bool Turn::await(Kind kind, Thread thread, Nanoseconds limit) {
   return true;
 }
 
-void Turn::withdraw(Thread thread) {
+Turn::Ending Turn::withdraw(Thread thread) {
   const std::lock_guard lock(mutex_);
   remove_call(thread);
+  return ending_of(thread, 0);
 }
 
 Turn::Ending Turn::leave(Kind kind, Thread thread, bool is_outermost) {
@@ -46,13 +48,17 @@ Turn::Ending Turn::leave(Kind kind, Thread thread, bool is_outermost) {
   if (!is_outermost && (!is_here || is_inside_ || is_deciding_ || !is_closing())) return {};
   const std::lock_guard lock(mutex_);
   if (is_outermost) remove_call(thread);
+  return ending_of(thread, is_outermost ? 0 : 1);
+}
+
+// Returns the deferred close if this thread is in `own_calls` calls at most, and no other thread is in any.
+Turn::Ending Turn::ending_of(Thread thread, int own_calls) {
   Ending ending{is_closing()};
-  const auto left = std::count_if(calls_.begin(), calls_.end(), [=](const Call& c) { return c.thread == thread; });
-  const bool is_last = left == (is_outermost ? 0 : 1);
-  if (!ending.is_closing || !is_last || any_besides(thread, {})) return ending;
+  const auto own = std::count_if(calls_.begin(), calls_.end(), [=](const Call& c) { return c.thread == thread; });
+  if (!ending.is_closing || own > own_calls || any_besides(thread, {})) return ending;
   ending.close = std::exchange(close_, {});
   is_closing_.store(false, std::memory_order_relaxed);
-  is_close_running_ = true;
+  closer_ = thread;
   return ending;
 }
 
@@ -61,7 +67,7 @@ bool Turn::any_call_besides(Thread thread, PartNumber part) const {
   return any_besides(thread, part);
 }
 
-// The caller of the next three functions has the lock.
+// The caller of these functions has the lock, as that of `ending_of`.
 
 Turn::Call* Turn::call_of(Thread thread) {
   const auto found = std::find_if(calls_.rbegin(), calls_.rend(), [=](const Call& c) { return c.thread == thread; });
@@ -138,27 +144,30 @@ void Turn::announce() {
 
 // -- closing -----------------------------------------------------------------------------------------------
 
-bool Turn::put_off(Close close, Thread thread, bool& is_in_call) {
+Turn::Closing Turn::begin_close(Close close, Thread thread, bool& is_in_call) {
   const std::lock_guard lock(mutex_);
   is_in_call = call_of(thread) != nullptr;
-  const bool is_free = is_holder(thread)
-                           ? !is_inside_ && !is_deciding_ && !any_besides(thread, {})
-                           : std::all_of(calls_.begin(), calls_.end(), [](const Call& c) { return c.yields; });
-  if (is_free) return false;
+  if (closer_ != 0) return Closing::kRunning;
+  const auto yields = [](const Call& c) { return c.yields; };
+  if (is_holder(thread) ? !is_inside_ && !is_deciding_ && !any_besides(thread, {})
+                        : std::all_of(calls_.begin(), calls_.end(), yields)) {
+    closer_ = thread;
+    return Closing::kNow;
+  }
   if (!close_) close_ = std::move(close);
   is_closing_.store(true, std::memory_order_relaxed);
-  return true;
+  return Closing::kDeferred;
 }
 
 void Turn::note_closed() {
   const std::lock_guard lock(mutex_);
-  is_close_running_ = false;
+  closer_ = 0;
   changed_.notify_all();
 }
 
 bool Turn::await_close(Nanoseconds limit) {
   std::unique_lock lock(mutex_);
-  return wait_for(lock, limit, [this] { return !close_ && !is_close_running_; });
+  return wait_for(lock, limit, [this] { return !close_ && closer_ == 0; });
 }
 
 }  // namespace remuda

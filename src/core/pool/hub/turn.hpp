@@ -7,6 +7,7 @@
 //         -> kMustWait      the call has begun, and `await` must follow until the thread has the turn
 //         -> kInMiddle      refused: code that has interrupted a call of this thread calls the hub
 //         -> kOtherThread   refused: another thread is in a call for the same part, or for the whole pool
+//         -> kClosing       refused: another thread closes the pool
 //
 // Decisions, and calls of log handlers in a thread of their own, refuse no other call and are not refused: they wait
 // for the turn. A close in the middle of a call is deferred: the last call that ends runs it.
@@ -39,7 +40,8 @@ class Turn {
   // A call is kOutside if it is refused in the middle of any other call; kWithin, if a decision may make it; and
   // kSeries, if it makes several of the other calls. kDecision: the supervisor decides on faults and answers.
   enum class Kind { kOutside, kDecision, kWithin, kSeries };
-  enum class Entry { kEntered, kMustWait, kInMiddle, kOtherThread };
+  enum class Entry { kEntered, kMustWait, kInMiddle, kOtherThread, kClosing };
+  enum class Closing { kNow, kDeferred, kRunning };
   struct Ending {
     bool is_closing = false;  // whether a close was deferred
     Close close = {};         // the deferred close, if it must run now
@@ -55,7 +57,7 @@ class Turn {
   // Waits for the turn, at most for `limit`. Returns whether the thread has it.
   bool await(Kind kind, Thread thread, Nanoseconds limit);
   // Ends a call of a thread that waits for the turn in vain.
-  void withdraw(Thread thread);
+  Ending withdraw(Thread thread);
   // Ends a call of a thread. If the thread has lost the turn (`Absence`), only the outermost call does anything.
   Ending leave(Kind kind, Thread thread, bool is_outermost);
   // Returns whether a thread other than this one is in a call for `part`, or in one for the whole pool. Without `part`:
@@ -108,12 +110,13 @@ class Turn {
 
   // -- closing -------------------------------------------------------------------------------------------------
 
-  // Defers `close` until all current calls have ended. Returns false if no call is running. A second close replaces no
-  // earlier one. `is_in_call`: receives whether this thread is in one of the calls.
-  bool put_off(Close close, Thread thread, bool& is_in_call);
+  // Begins to close. kNow: no call is running, so this thread must close, and then call `note_closed`. kDeferred: the
+  // last of the current calls closes; an earlier close that was deferred is kept. kRunning: a thread is closing
+  // already. `is_in_call`: receives whether this thread is in one of the calls.
+  Closing begin_close(Close close, Thread thread, bool& is_in_call);
   // Returns whether a close was deferred. If so, every wait must return at once.
   bool is_closing() const { return is_closing_.load(std::memory_order_relaxed); }
-  // Notes that the close that `leave` has returned is over.
+  // Notes that a close is over, which `begin_close` or an `Ending` has made this thread run.
   void note_closed();
   // Waits for the end of a deferred close, at most for `limit`. Returns whether it has ended.
   bool await_close(Nanoseconds limit);
@@ -138,6 +141,7 @@ class Turn {
   }
   Call* call_of(Thread thread);  // the newest call of a thread, or null
   void let_in(Thread thread, bool lets_in);
+  Ending ending_of(Thread thread, int own_calls);
   void remove_call(Thread thread);
   bool any_besides(Thread thread, PartNumber part) const;
   // Waits until `is_met()`, but at most for `limit`, and returns `is_met()`.
@@ -149,7 +153,7 @@ class Turn {
     return met;
   }
 
-  mutable std::mutex mutex_;  // protects `calls_`, `close_` and `is_close_running_`
+  mutable std::mutex mutex_;  // protects `calls_`, `close_` and `closer_`
   std::condition_variable changed_;
   std::atomic<std::uint32_t> waiters_{0};  // the threads that wait for `changed_`
   std::atomic<Thread> holder_{0};          // the thread that has the turn; 0 if none has
@@ -158,7 +162,7 @@ class Turn {
   std::atomic<std::uint64_t> news_{0};
   Close close_;
   std::atomic<bool> is_closing_{false};
-  bool is_close_running_ = false;
+  Thread closer_ = 0;                             // the thread that closes; 0: none
   bool is_inside_ = false, is_deciding_ = false;  // the call of the thread that has the turn; only it uses these
 };
 

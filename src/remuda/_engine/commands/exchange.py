@@ -21,6 +21,7 @@ from remuda._wire.pickling import Buffers, load
 from remuda.errors import ClosedError, RemudaError, StateError
 
 _FOREVER = -1  # the value of a timeout in ns that stands for no timeout.
+_SLICE = 0.05  # seconds between two looks at a call
 _LONGEST = 1e9  # the longest timeout in seconds; a longer one in ns would not fit into 64 bits
 
 
@@ -212,7 +213,9 @@ class Exchange:
                 raise ClosedError("the pool was closed before all answers had come")
             if self.faults.broken is not None:  # the answer may be the event that could not be handled
                 raise self.faults.broken
-            self.attend_until(deadline)
+            # In slices, because another thread may have answered since the look at the call.
+            slice_ends = time.monotonic() + _SLICE
+            self.attend_until(slice_ends if deadline is None else min(deadline, slice_ends))
             if deadline is not None and time.monotonic() >= deadline:
                 return
 

@@ -310,8 +310,7 @@ class Pool(Part):
         check_timeout(timeout)
         engine = self._engine
         close = partial(self._close, timeout, terminate)
-        if engine.hub is None or not engine.hub.put_off(close):
-            close()
+        close() if engine.hub is None else engine.hub.close(close)
 
     def _close(self, timeout: float | None, terminate: bool) -> None:
         if self._is_closing:  # a signal handler has called close() during a close

@@ -50,7 +50,7 @@ class LogRecords:
         now, late_at = time.monotonic_ns(), self._late_at
         if late_at is not None and now >= late_at:
             with suppress(RuntimeError):  # the system allows no more threads now
-                OwnThread(self._running.hub.log_apart, (), f"{self._name}-log").start()
+                OwnThread(self._running.hub.log, (True,), f"{self._name}-log").start()
             late_at = None
         if late_at is None:
             self._late_at = late_at = now + _AWAY_NS
