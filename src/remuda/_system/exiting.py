@@ -18,7 +18,10 @@ _ENGINE = str(Path(__file__).parents[1] / "_engine")
 
 def is_exiting() -> bool:
     """Whether the main thread has left the program, and runs exit handlers."""
-    return not threading.main_thread().is_alive()
+    main = threading.main_thread()
+    # Before Python 3.13, an interrupt within `is_alive` may end the main thread in the eyes of `threading`.
+    is_over: bool | None = getattr(main, "_is_stopped", None)
+    return not main.is_alive() if is_over is None else is_over
 
 
 def leave_pools_alone() -> bool:

@@ -48,8 +48,12 @@ class _Work:
         except Exception:
             threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
-    def has_ended(self, seconds: float) -> bool:
+    def is_done(self, seconds: float) -> bool:
         """Returns whether the work is done within `seconds`, twice at most."""
+        return self._has_begun.wait(seconds) and (self._thread is None or self._thread.has_returned(seconds))
+
+    def join(self, seconds: float) -> bool:
+        """Returns whether the work is done and its thread has ended within `seconds`, twice at most."""
         return self._has_begun.wait(seconds) and (self._thread is None or self._thread.join(seconds))
 
 
@@ -63,15 +67,15 @@ class _Finalizers:
         """Forgets all works and the thread, of which a forked child has neither."""
         self.queue: SimpleQueue[_Work | None] = SimpleQueue()
         self.ended = _core.Event()
-        self.works: set[_Work] = set()  # those that may not be done
+        self.works: set[_Work] = set()  # those that may not be done, and the last one
         self.has_thread = False
 
     def serve(self) -> None:
         while (work := self.queue.get()) is not None:
+            self.works.difference_update([work for work in list(self.works) if work.is_done(0)])
             work.begin()
-            work.has_ended(_PATIENCE)  # a stuck work does not hold up the next one
+            work.is_done(_PATIENCE)  # a stuck work does not hold up the next one
             del work
-            self.works.difference_update([work for work in list(self.works) if work.has_ended(0)])
         self.ended.set()
 
 
@@ -103,8 +107,8 @@ def hand_over(function: Callable[[], object]) -> None:
 def await_all(seconds: float = _EXIT_SECONDS) -> bool:
     """Returns whether all that was handed over is done within `seconds`, also what is handed over meanwhile."""
     end = time.monotonic() + seconds
-    while works := [work for work in list(_finalizers.works) if not work.has_ended(0)]:
-        if not works[0].has_ended(max(0.0, end - time.monotonic())):
+    while works := [work for work in list(_finalizers.works) if not work.join(0)]:
+        if not works[0].join(max(0.0, end - time.monotonic())):
             return False
     return True
 

@@ -35,7 +35,7 @@ class Thread(threading.Thread):
 
     def start(self) -> None:
         """Starts the thread. If a signal handler raises, the thread may start nevertheless."""
-        if threading.current_thread() is not threading.main_thread() or not _has_threads():
+        if original.get_ident() != threading.main_thread().ident or not _has_threads():
             return super().start()
         self._is_launching = True
         original.start_new_thread(self._launch, ())
@@ -85,7 +85,7 @@ class OwnThread:
         """Prevents that the target runs, after a `start` that has raised. Returns False if the target already runs."""
         return not self._verdict.setdefault("runs", False)
 
-    def join(self, seconds: float | None = None) -> bool:
+    def has_returned(self, seconds: float | None = None) -> bool:
         """Returns whether the target has returned within `seconds` (None: no limit), or will never run.
 
         Returns False at once if the thread is the calling thread. If a signal handler ends the wait, it can be
@@ -94,10 +94,14 @@ class OwnThread:
         """
         if not self._has_started and self.prevent():
             return True
-        if self._ident == original.get_ident() or not self._ended.wait(seconds):
+        return self._ident != original.get_ident() and self._ended.wait(seconds)
+
+    def join(self, seconds: float | None = None) -> bool:
+        """Like `has_returned`, but also waits for the last steps of the thread."""
+        if not self.has_returned(seconds):
             return False
-        if self._thread is not None:
-            self._thread.join(_LAST_SECONDS)
+        if self._thread is not None and self._thread.ident is not None:
+            self._thread.join(_LAST_SECONDS)  # makes the calling thread known to `threading`
         return True
 
     def _run(self) -> None:

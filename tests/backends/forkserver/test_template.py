@@ -305,7 +305,7 @@ def test_a_killed_template_is_reported_by_failed_restarts(policy: Any) -> None:
         expected = "worker 1 could not be started: the process that forks workers died: killed by SIGKILL"
         with pytest.raises(RestartLimitError, match=expected) as caught:
             while True:
-                pool.step([1, 2, 3])
+                pool.reset()
         assert [fault.env_id for fault in caught.value.faults] == [1, 1, 1]
         assert [pool.workers[index].is_alive() for index in range(3)] == [True, False, True]
     assert not any(worker.is_alive() for worker in pool.workers)

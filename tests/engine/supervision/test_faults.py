@@ -81,5 +81,5 @@ def test_an_error_whose_fault_the_pool_keeps_does_not_keep_the_pool(fault: Any, 
     gone = raise_and_drop()
     assert len(kept) == 2
     del kept
-    gc.collect()
-    assert gone() is None
+    while gone() is not None:  # the supervisor may be handling an event
+        gc.collect()

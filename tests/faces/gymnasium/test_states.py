@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import re
 import signal
@@ -16,6 +15,7 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector import AutoresetMode
 from pairs import each
 from pool_envs import Gate, counting, gated, hooked
+from programs import collect
 
 from remuda import StateError
 from remuda.gymnasium import AsyncState, AsyncVectorEnv
@@ -116,7 +116,7 @@ def test_a_garbage_collected_vector_env_ends_its_workers() -> None:
     envs = AsyncVectorEnv(counting(2))
     processes = envs.processes
     del envs
-    gc.collect()
+    collect()
     assert not any(process.is_alive() for process in processes)
 
 

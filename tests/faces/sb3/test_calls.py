@@ -3,7 +3,6 @@ closing."""
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
 from pool_envs import CountingEnv, Gate, counting, gated, hooked
+from programs import collect
 from sb3_face_envs import HoldsAGenerator, PictureEnv, ResetInfoEnv, cartpoles
 from sb3_originals import both
 from stable_baselines3.common.env_util import make_vec_env
@@ -322,7 +322,7 @@ def test_a_garbage_collected_vector_env_ends_its_workers() -> None:
     envs = SubprocVecEnv(counting(2))
     pids = envs.env_method("pid")
     del envs
-    gc.collect()
+    collect()
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)

@@ -15,7 +15,7 @@ namespace remuda {
 
 class Emission {
  public:
-  static constexpr Nanoseconds kPatience = std::chrono::milliseconds(50);  // the time that one record may take
+  static constexpr Nanoseconds kPatience = std::chrono::milliseconds(500);  // the time that one record may take
 
   // Returns whether this thread may emit records: no other thread does so, and it is not in a log handler.
   bool begin(unsigned long thread) {

@@ -499,6 +499,7 @@ def _abandon(backend: Backend, owner: int, threads: list[Stoppable]) -> None:
         return
     if is_exiting():
         for pool in [pool for pool in _pools if pool._engine.backend is backend]:
+            pool._engine.logs.emit()
             pool._engine.close()
         if leave_pools_alone():  # checked again, because another thread may have begun to use a pool
             return
