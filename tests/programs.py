@@ -277,8 +277,11 @@ def await_sleep(pid: int) -> None:
     """
     calm = 0
     while calm < 100:
-        states = [_state(path) for path in Path(f"/proc/{pid}/task").iterdir()]
-        calm = calm + 1 if set(states) == {"S"} else 0
+        try:
+            states = {_state(path) for path in Path(f"/proc/{pid}/task").iterdir()}
+        except (FileNotFoundError, ProcessLookupError):  # a thread has ended
+            states = set()
+        calm = calm + 1 if states == {"S"} else 0
 
 
 def _state(task: Path) -> str:

@@ -24,8 +24,7 @@ from remuda._worker.env_report import close_or_warn
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda.errors import EnvTimeoutError
 
-_SLICE = 0.05  # seconds of a wait, because a signal that comes just before a wait is handled only after it
-_FAREWELL = 1.0  # seconds for running steps to end when the pool is abandoned
+_FAREWELL = 1.0  # seconds for running steps to end, which cannot be ended from outside
 
 
 class ThreadBackend(LocalBackend):
@@ -55,7 +54,7 @@ class ThreadBackend(LocalBackend):
 
     def stop(self, timeout: float) -> None:
         is_idle = all(runner.loop is None for runner in self._runners)  # then the envs are only to be closed
-        self._end(None if is_idle else timeout)
+        self._end(None if is_idle else max(timeout, _FAREWELL))
 
     def _end(self, timeout: float | None) -> None:
         self.has_ended = True
@@ -66,9 +65,8 @@ class ThreadBackend(LocalBackend):
             # An env may close the pool in a worker's thread. An interrupt may have prevented a thread's start.
             if thread is threading.current_thread() or not thread.has_started():
                 continue
-            thread.join(min(deadline.left(), _SLICE))
-            while thread.is_alive() and not deadline.has_passed():
-                thread.join(min(deadline.left(), _SLICE))
+            while not thread.await_end(deadline.slice()) and not deadline.has_passed():
+                pass
         self._runners.clear()
 
     def abandon(self) -> None:

@@ -29,6 +29,7 @@ class Thread(threading.Thread):
 
     def __init__(self, target: Callable[..., object], args: tuple[Any, ...], name: str) -> None:
         super().__init__(target=target, args=args, name=name, daemon=True)
+        self._returned = _core.Event()  # set when the target has returned
         self._launched = _core.Event()
         self._is_launching = False
         self._refusal: BaseException | None = None
@@ -49,6 +50,22 @@ class Thread(threading.Thread):
         if self._is_launching:
             self._launched.wait(_LAST_SECONDS)  # limited, because that may have prevented the launch
         return self.ident is not None
+
+    def run(self) -> None:
+        try:
+            super().run()
+        finally:
+            self._returned.set()
+
+    def await_end(self, seconds: float | None = None) -> bool:
+        """Returns whether the target has returned within `seconds` (None: no limit). Then waits for the last steps.
+
+        Before Python 3.13, an interrupt within `join` or `is_alive` may make a thread that runs count as stopped.
+        """
+        if not self._returned.wait(seconds):
+            return False
+        self.join(_LAST_SECONDS)
+        return True
 
     def _launch(self) -> None:
         try:

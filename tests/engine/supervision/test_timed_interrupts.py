@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from drawn import MINUTES, SEED
 from pool_envs import Gate
-from programs import Script
+from programs import Script, await_sleep
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
@@ -143,6 +143,7 @@ for _ in range(10):
     assert run.read_line() == "stuck"
     said, interrupts = list[str](), 0
     while "over" not in said:
+        await_sleep(run.process.pid)
         os.kill(run.process.pid, signal.SIGINT)
         interrupts += 1
         said.append(run.read_line())
@@ -150,6 +151,7 @@ for _ in range(10):
         if interrupts == 4:  # the start, and the end: each of the two waits for its thread until a second interrupt
             said.append(run.read_line())
     for _ in range(10):
+        await_sleep(run.process.pid)
         os.kill(run.process.pid, signal.SIGINT)
         assert run.read_line() == "interrupted"
     assert run.await_end() == (0, "", "")

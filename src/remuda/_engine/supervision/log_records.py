@@ -37,7 +37,8 @@ class LogRecords:
 
     def emit(self) -> None:
         """Emits all records, unless another thread is doing so, or this is called by a log handler."""
-        self._running.hub.log()
+        if self._running.is_there:
+            self._running.hub.log()
 
     def emit_if_late(self) -> int | None:
         """Starts a thread that emits the records, if these have waited too long for the caller.
