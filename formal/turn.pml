@@ -331,7 +331,7 @@ inline close_now() {
 #endif
 }
 
-// Pool.close, with HubLock::put_off.  It looks for calls and makes the pool refuse further ones in one step.
+// Pool.close, with HubLock::close.  It looks for calls and makes the pool refuse further ones in one step.
 inline close() {
   atomic {
     !mutex ->
@@ -720,7 +720,7 @@ proctype Supervisor() {
   supervisor_ended = true
 }
 
-// Hub::log_apart
+// Hub::log, in a thread that does nothing else
 proctype Logger(byte me) {
   locals;
 

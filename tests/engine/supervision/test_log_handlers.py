@@ -39,6 +39,11 @@ def use_lock():
 def refuse():
     raise ValueError("no space left")
 
+def interrupt():  # in the main thread as Ctrl-C does
+    raise KeyboardInterrupt
+
+threading.excepthook = lambda *_: os._exit(3)
+
 class Handler(logging.Handler):
     def __init__(self, act):
         super().__init__()
@@ -57,7 +62,7 @@ pool.reset()
 ACTS = {{
     "lock": use_lock, "reset": lambda: pool.reset(), "call": lambda: pool.call("tag"), "stats": lambda: pool.stats(),
     "step": lambda: pool.step([1, 1]), "split": lambda: pool.split(2), "close": lambda: pool.close(), "fork": fork,
-    "refuse": refuse, "block": released.wait,
+    "refuse": refuse, "interrupt": interrupt, "block": released.wait,
 }}
 logging.getLogger("remuda").addHandler(Handler(ACTS[{act!r}]))
 """
@@ -65,7 +70,10 @@ STEPS = """
 with lock:
     try:
         while not entered.is_set():
-            pool.step([1, 9])
+            try:
+                pool.step([1, 9])
+            except KeyboardInterrupt:
+                pass
         pool.discard()
         pool.split(1)
         pool.reset()
@@ -105,7 +113,7 @@ say("end")
 
 
 @pairwise(
-    act=["lock", "reset", "call", "stats", "step", "close", "fork", "refuse"],
+    act=["lock", "reset", "call", "stats", "step", "close", "fork", "refuse", "interrupt"],
     main=[STEPS, IDLES, CLOSES],
     backend=["process", "thread", "serial"],
 )

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from remuda import _core
 from remuda._engine.running import Running
 from remuda._engine.supervision.fault_reports import FaultReports
 from remuda._relay.log import print_error_of_handler
@@ -51,7 +52,7 @@ class LogRecords:
         now, late_at = time.monotonic_ns(), self._late_at
         if late_at is not None and now >= late_at:
             with suppress(RuntimeError):  # the system allows no more threads now
-                OwnThread(self._running.hub.log, (True,), f"{self._name}-log").start()
+                OwnThread(_emit_apart, (self._running.hub,), f"{self._name}-log").start()
             late_at = None
         if late_at is None:
             self._late_at = late_at = now + _AWAY_NS
@@ -79,6 +80,14 @@ class LogRecords:
 
     def _sent(self) -> int:
         return self._running.records_sent() if self._running.is_there else 0
+
+
+def _emit_apart(hub: _core.Hub) -> None:
+    """Emits all records in a thread that does nothing else."""
+    try:
+        hub.log(is_apart=True)
+    except BaseException:  # of a log handler; here there is no caller that could receive it
+        print_error_of_handler()
 
 
 def _nothing() -> None:
