@@ -79,18 +79,31 @@ def entry_point(make_env: Callable[..., Env[Any, Any]], **options: Any) -> Calla
 
     Returns:
         A function of ``num_envs``, ``max_episode_steps`` and the keywords, which raises the errors of
-        :class:`AsyncVectorEnv`.
+        :class:`AsyncVectorEnv`. It can be pickled if ``make_env`` and the options can.
 
     Raises:
         TypeError: an option is unknown.
     """
     check_keywords("entry_point", options, _OPTIONS)
 
-    def make(num_envs: int = 1, max_episode_steps: int | None = None, **kwargs: Any) -> AsyncVectorEnv[Any, Any]:
-        build = functools.partial(_build_env, make_env, max_episode_steps, kwargs)
-        return AsyncVectorEnv([build] * num_envs, **_fitting(options, num_envs))
+    return _EntryPoint(make_env, options)
 
-    return make
+
+class _EntryPoint:
+    """The function that `entry_point` returns. It can be pickled if `make_env` and the options can."""
+
+    def __init__(self, make_env: Callable[..., Env[Any, Any]], options: Any) -> None:
+        self._make_env, self._options = make_env, options
+
+    def __call__(
+        self, num_envs: int = 1, max_episode_steps: int | None = None, **kwargs: Any
+    ) -> AsyncVectorEnv[Any, Any]:
+        build = functools.partial(_build_env, self._make_env, max_episode_steps, kwargs)
+        return AsyncVectorEnv([build] * num_envs, **_fitting(self._options, num_envs))
+
+    def __deepcopy__(self, _: Any) -> _EntryPoint:
+        """Returns itself, like a function: `gymnasium.make_vec` copies the spec, and `make_env` may be a method."""
+        return self
 
 
 def _build_env(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -96,6 +98,13 @@ def test_an_entry_point_makes_registered_envs_on_remuda() -> None:
             assert envs.call("tag") == (6,)
     finally:
         del gymnasium.registry["Tagged-v0"]
+
+
+def test_an_entry_point_can_be_pickled_and_its_copies_share_the_factory() -> None:
+    point = pickle.loads(pickle.dumps(entry_point(make_tagged, backend="serial")))
+    with closing(point(num_envs=2, tag=7)) as envs:
+        assert envs.call("tag") == (7, 7)
+    assert copy.deepcopy(point) is point
 
 
 def make_tagged(tag: int) -> Any:
