@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium
 import pytest
-from gymnasium.vector import async_vector_env
+from gymnasium.vector import async_vector_env, sync_vector_env
 from pool_envs import CountingEnv
 
 from remuda.gymnasium import AsyncVectorEnv, entry_point, install, uninstall
@@ -67,6 +67,21 @@ def test_the_last_install_counts_and_uninstall_brings_the_class_back() -> None:
         uninstall()
         assert gymnasium.vector.AsyncVectorEnv is async_vector_env.AsyncVectorEnv is ORIGINAL
         envs.reset()
+
+
+def test_sync_vector_envs_are_replaced_on_request() -> None:
+    theirs = gymnasium.vector.SyncVectorEnv
+    install(sync=True, backend="serial")
+    for make in (gymnasium.vector.SyncVectorEnv, sync_vector_env.SyncVectorEnv):
+        with closing(make([CountingEnv] * 2, False, "same", "SameStep")) as envs:
+            assert isinstance(envs, AsyncVectorEnv) and envs.metadata["autoreset_mode"].value == "SameStep"
+            assert (envs.copy, envs.shared_memory, envs.pool.backend) == (False, False, "serial")
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        make([CountingEnv], True, "same", "SameStep", None)
+    with pytest.raises(TypeError, match="multiple values for argument 'copy'"):
+        make([CountingEnv], True, copy=False)
+    install(backend="serial")
+    assert gymnasium.vector.SyncVectorEnv is sync_vector_env.SyncVectorEnv is theirs
 
 
 def test_an_unknown_option_is_refused() -> None:
