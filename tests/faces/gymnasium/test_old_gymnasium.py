@@ -240,3 +240,13 @@ def test_the_installed_class_takes_the_arguments_of_sync_vector_env() -> None:
     finally:
         uninstall()
     assert gymnasium.vector.SyncVectorEnv is SyncVectorEnv
+
+
+def test_the_generator_is_one_of_the_vector_envs_own_as_in_gymnasium() -> None:
+    for make in (AsyncVectorEnv, *THEIRS):
+        envs: Any = make(counting(2))
+        envs.reset(seed=3)
+        assert isinstance(envs.np_random, np.random.Generator) and envs.np_random is envs.np_random
+        envs.np_random = np.random.default_rng(4)
+        assert envs.np_random.random() == np.random.default_rng(4).random()
+        envs.close()
