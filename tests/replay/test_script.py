@@ -85,6 +85,18 @@ def test_an_env_of_an_unknown_factory_is_left_to_the_reader(tmp_path: Path) -> N
         runpy.run_path(str(script))
 
 
+def test_arguments_that_code_cannot_state_are_left_to_the_reader(tmp_path: Path) -> None:
+    gymnasium.register("Picky-v0", "replays:Picky")
+    try:
+        with recording([partial(gymnasium.make, "Picky-v0", tag=print)], tmp_path, backend="serial") as pool:
+            pool.reset(seed=5)
+            script = written(record_of(pool), tmp_path, "--trust")
+        with pytest.raises(NotImplementedError, match="return the env of .* here"):
+            runpy.run_path(str(script))
+    finally:
+        del gymnasium.registry["Picky-v0"]
+
+
 def test_texts_of_a_record_stay_comments(tmp_path: Path) -> None:
     record = make_record(tmp_path)
     restate(record, lambda stated: {"fault": {**stated["fault"], "error": "one\nimport two\r\x0cimport three"}})

@@ -53,17 +53,26 @@ def _building(env: Any, code: RecordedCode) -> list[str]:
     if code.factory is not None:
         module, _, name = code.factory.partition(":")
         return [f"from {module} import {name}", "", f"return {name}()"]
-    spec = env.spec
+    with suppress(RecordError):  # arguments that code cannot state
+        if (call := _make_call(getattr(env, "spec", None))) is not None:
+            return call
+    return [f"raise NotImplementedError({f'return the env of {printable(code.record.factory)} here'!r})"]
+
+
+def _make_call(spec: Any) -> list[str] | None:
+    """Returns the lines that make an env by its id; None if it is not registered by name, or has further wrappers."""
     known = None if spec is None else registry.get(spec.id)
     if known is None or not isinstance(spec.entry_point, str) or spec.additional_wrappers:
-        return [f"raise NotImplementedError({f'return the env of {printable(code.record.factory)} here'!r})"]
+        return None
+    package = spec.entry_point.partition(":")[0].partition(".")[0]  # its import registers the env
+    if package == "__main__":
+        return None
     arguments = dict(spec.kwargs)
     if spec.max_episode_steps != known.max_episode_steps:
         arguments["max_episode_steps"] = spec.max_episode_steps
     given = "".join(f", {name}={_literal(value)}" for name, value in arguments.items())
-    package = spec.entry_point.partition(":")[0].partition(".")[0]  # its import registers the env
-    packages = dict.fromkeys(("gymnasium", package))
-    return [*(f"import {name}" for name in packages), "", f"return gymnasium.make({spec.id!r}{given})"]
+    imports = [f"import {name}" for name in dict.fromkeys(("gymnasium", package))]
+    return [*imports, "", f"return gymnasium.make({spec.id!r}{given})"]
 
 
 def _calls(plan: Plan, player: Player) -> Iterator[str]:
