@@ -67,6 +67,7 @@ help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(BIN)/python:
+	@echo "making the environment $(VENV): some seconds"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
@@ -79,6 +80,7 @@ export CXX := $(CURDIR)/build/compiler/c++
 endif
 
 build/compiler/c++: $(BIN)/python packaging/requirements.txt
+	@echo "found no C++ compiler: installing zig from PyPI, about 100 MB"
 	$(BIN)/python -m pip install --quiet "$$(grep ziglang packaging/requirements.txt)"
 	@mkdir -p build/compiler
 	@for name in cc ar ranlib c++; do \
@@ -86,6 +88,7 @@ build/compiler/c++: $(BIN)/python packaging/requirements.txt
 	    chmod +x build/compiler/$$name || exit; done
 
 $(WHEEL): $(BIN)/python $(COMPILER) $(SOURCES)
+	@echo "compiling remuda, silently: some minutes on two cores for the first time, later only what has changed"
 	rm -rf build/wheel
 	$(BIN)/python -m pip install --quiet $(BUILD_REQUIRES)
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
@@ -97,6 +100,7 @@ $(WHEEL): $(BIN)/python $(COMPILER) $(SOURCES)
 INSTALL_WHEEL := -m pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
 
 $(VENV)/demo.stamp: $(WHEEL)
+	@echo "installing remuda and Gymnasium in $(VENV): up to a minute"
 	$(BIN)/python $(INSTALL_WHEEL)
 	$(BIN)/python -m pip install --quiet build/wheel/*.whl 'gymnasium[classic-control]'
 	@touch $@

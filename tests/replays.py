@@ -8,8 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 from command import Outcome, command
+from gymnasium import spaces
 from pool_envs import HookedEnv, hooked
 
 from remuda import (
@@ -65,6 +68,32 @@ def broken() -> Any:
 
 def failing_in_step_1() -> HookedEnv:
     return HookedEnv(step=at_step(1, broken))
+
+
+class Picky(gymnasium.Env[Any, Any]):
+    """Raises in the third step, with a text of all actions and draws."""
+
+    observation_space = spaces.Discrete(2)
+    action_space = spaces.Dict(
+        flag=spaces.Discrete(2),
+        force=spaces.Box(-np.inf, np.inf, (2,)),
+        name=spaces.Text(9),
+        bits=spaces.MultiBinary(2),
+    )
+
+    def __init__(self, tag: int = 0) -> None:
+        self.seen: list[Any] = [tag]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.seen += [options, self.np_random.random()]
+        return 0, {}
+
+    def step(self, action: Any) -> Any:
+        self.seen.append([(key, type(value).__name__, str(value)) for key, value in action.items()])
+        if len(self.seen) == 6:
+            raise ValueError(str(self.seen))
+        return 0, 0.0, False, False, {}
 
 
 def make_record(directory: Path, step: Callable[..., Any] | None = None) -> Path:

@@ -36,6 +36,21 @@ def test_a_missing_compiler_is_named_with_its_package(tmp_path: Path) -> None:
     errors = configure(tmp_path, PATH=str(tmp_path / "bin"))
     assert "expected a C++20 compiler, found none. Install one: Debian, Ubuntu: apt-get install g++" in errors
     assert "Fedora, RHEL: dnf install gcc-c++" in errors
+    assert "In a clone, `make demo` brings one from PyPI" in errors
+
+
+def test_the_demo_announces_its_slow_steps() -> None:
+    options = ["--dry-run", "--always-make", "COMPILER=build/compiler/c++", "VENV=none", "demo"]
+    run = subprocess.run(["make", *options], cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = run.stdout.splitlines()
+    for text, command in {
+        "making the environment none": "-m venv none",
+        "found no C++ compiler: installing zig": "pip install --quiet",
+        "compiling remuda, silently: some minutes": "pip wheel",
+        "installing remuda and Gymnasium in none": "pip install --quiet build/wheel",
+    }.items():
+        announced = next(i for i, line in enumerate(lines) if text in line)
+        assert any(command in line for line in lines[announced + 1 : announced + 5]), text
 
 
 def test_missing_headers_are_named_with_their_package(tmp_path: Path) -> None:

@@ -56,7 +56,8 @@ def did_you_mean(keyword: str, known: Collection[str]) -> str:
     if keyword in _INSTEAD and "num_workers" in known and "num_envs" not in known:
         return f"; {_INSTEAD[keyword]}"
     parts = {name: part for name, part in _parts.items() if part[0] in known and name not in known}
-    for similar in difflib.get_close_matches(keyword, [*known, *parts], 1, _SIMILAR):
+    matches = difflib.get_close_matches(keyword, [*known, *parts], cutoff=_SIMILAR)
+    for similar in sorted(matches, key=lambda name: name[0] != keyword[0]):  # names are seldom misspelt at the start
         return f"; did you mean {parts[similar][1] if similar in parts else f'{similar}='}?"
     return ""
 

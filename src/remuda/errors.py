@@ -91,7 +91,7 @@ class SpaceMismatchError(RemudaError, ValueError):
 
 
 class StartTimeoutError(RemudaError, TimeoutError):
-    """A worker did not finish building its envs within `start_timeout`."""
+    """A worker did not finish building its envs within `start_timeout`, or `ray.init` failed."""
 
 
 class ResourceError(RemudaError, OSError):

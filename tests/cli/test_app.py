@@ -24,7 +24,7 @@ def test_without_a_command_the_commands_are_listed() -> None:
     run = command()
     assert (run.exit_code, run.stdout) == (2, "")
     commands = re.findall(r"^ {4}(\w+) +[A-Z]", run.stderr, re.MULTILINE)
-    assert commands == ["demo", "bench", "doctor", "replay", "trace", "top"]
+    assert commands == ["demo", "bench", "doctor", "replay", "run", "trace", "top"]
     for name in commands:
         assert command(name, "--help").stdout.startswith(f"usage: remuda {name} ")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from collections.abc import Callable
@@ -177,3 +178,27 @@ say([ray.is_initialized(), pool.closed])
     for _ in range(2):
         assert "the connection to Ray was shut down" in program.read_line()
     assert program.read_line() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("raised", "error", "text"),
+    [
+        (RuntimeError("no port is free"), StartTimeoutError, "to connect to a Ray cluster, got RuntimeError after"),
+        (ConnectionError("nobody"), StartTimeoutError, "to connect to a Ray cluster, got ConnectionError after"),
+        (ValueError("pip and uv"), ValueError, "expected arguments that ray.init accepts, got ray.init("),
+    ],
+)
+def test_an_error_of_ray_init_names_its_arguments(
+    raised: Exception, error: type[Exception], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = pytest.importorskip("ray")
+
+    def refuse(**_: Any) -> None:
+        raise raised
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", refuse)
+    with pytest.raises(error, match=re.escape(text)) as found:
+        Pool([Scripted], backend=remuda.Ray(address="local", runtime_env={"pip": []}))
+    assert "address='local'" in str(found.value) and "runtime_env={'pip': []}" in str(found.value)
+    assert found.value.__cause__ is raised

@@ -286,7 +286,7 @@ def test_the_debugger_stops_before_the_fatal_step(tmp_path: Path) -> None:
     with recording(hooked(1, [0], step=at_step(3, os.abort)), tmp_path) as pool:
         pool.reset(seed=5)
         record = fail(pool, lambda i: i + 10).record
-    run = under_pdb(record, "p 'here', env.steps, call.args[0]\nq\n")
+    run = under_pdb(record, "p 'here', unwrapped.steps, call.args[0]\nq\n")
     assert run.returncode == 0, run.stderr
     assert "('here', 2, 12)" in run.stdout.replace("np.int64(12)", "12")
     run = under_pdb(record, "p 'here', env.steps, call.args[0]\nq\n", "--until-step", "2")

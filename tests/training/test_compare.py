@@ -52,6 +52,13 @@ def test_the_interval_covers_the_difference() -> None:
         Comparison(1, 1, 0, 0).interval(1.0)
 
 
+def test_results_without_finished_units_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected results with finished units, got none .* 2 ended by faults, 0 not"):
+        compare(results_of([1, 1]), results_of([1, 1], faults=[0, 1]))
+    with pytest.raises(ValueError, match="expected results with finished units, got none .* 0 ended by faults, 5 not"):
+        compare(TaskResults([], ["walk"], 5, 0), results_of([1, 1]))
+
+
 def test_episodes_that_are_no_pairs_are_left_out() -> None:
     a, b = results_of([1, 1, 0, 1], faults=[0]), results_of([0, 0, 0, 0, 0], faults=[3])
     found = compare(a, b)

@@ -152,6 +152,16 @@ def test_chunks_of_actions_have_a_queue_for_each_env(backend: Any) -> None:
         run(num_envs=2, min_envs=2, chunk=2)
 
 
+def test_chunks_of_actions_may_be_lists() -> None:
+    def listed(obs: Any, context: remuda.PolicyContext) -> Any:
+        return chunked(obs, context).tolist()
+
+    run = partial(evaluate_tasks, tasks=WALKS[:1], episodes=3, num_envs=2, seed=3, chunk=3, backend="serial")
+    assert run(listed).rows == run(chunked).rows
+    with pytest.raises(remuda.InvalidActionError, match="expected actions of shape .*got lists of different lengths"):
+        run(lambda obs: [[0.0], [0.0, 0.0]])
+
+
 def still(obs: Any) -> Any:
     return np.zeros((len(obs), 2))
 
@@ -319,6 +329,9 @@ def test_wrong_arguments(arguments: dict[str, Any], error: type[Exception], expe
         ({"success": 1}, TypeError),
         ({"max_steps": 0}, ValueError),
         ({"init_states": []}, ValueError),
+        ({"init_states": 5}, TypeError),
+        ({"init_states": "ab"}, TypeError),
+        ({"init_states": iter([1])}, TypeError),
     ],
 )
 def test_wrong_tasks(arguments: dict[str, Any], error: type[Exception]) -> None:

@@ -238,6 +238,12 @@ def test_invalid_arguments_are_refused(tmp_path: Path, arguments: dict[str, Any]
     assert not (tmp_path / "new").exists()
 
 
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match=r"expected folder to be a directory .*file/videos' \(Not a directory"):
+        record_video(of_length(1, 1), tmp_path / "file" / "videos")
+
+
 @pytest.mark.parametrize(
     ("env_fn", "message"),
     [

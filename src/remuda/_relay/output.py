@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from remuda import _core
+from remuda._system.directories import unusable
 
 WorkerOutput: TypeAlias = "str | os.PathLike[str]"  # "inherit", "capture", or a directory
 
@@ -128,11 +129,7 @@ def _open(where: WorkerOutput, index: int) -> Output:
         # Follows no link: in a directory that others may write to, a link could lead to any file of this user.
         return Output(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666))
     except OSError as error:
-        raise OSError(
-            error.errno,
-            "expected worker_output to be 'inherit', 'capture' or a directory that can be made and written to, "
-            f"got {os.fspath(where)!r} ({error.strerror}: {error.filename})",
-        ) from error
+        raise unusable("worker_output", "'inherit', 'capture' or a directory", where, error) from error
 
 
 # -- in the worker ---------------------------------------------------------------------------------------

@@ -113,16 +113,17 @@ def follow(plan: Plan, code: RecordedCode, before_op: Callable[[int], None]) -> 
 def debug(plan: Plan, code: RecordedCode, stops_before_last: bool) -> None:
     """Performs a plan in this process. The debugger shows the exception of the env.
 
-    With `stops_before_last`, the debugger stops before the last call, with the variables `env` and `call`.
+    With `stops_before_last`, the debugger stops before the last call, with the variables `env`, `unwrapped` and `call`.
     """
     player = Player(code)
-    env = player.env  # noqa: F841 - for the user of the debugger
+    env = player.env
+    unwrapped = env.unwrapped  # noqa: F841 - like `env`, for the user of the debugger
     try:
         for op in plan[:-1]:
             player.perform(op)
         call = player.prepare(plan[-1])
         if stops_before_last:
-            pdb.set_trace(header="`s` steps into the next `call` of `env`")
+            pdb.set_trace(header="`s` steps into the next `call` of `env`; `unwrapped` is the env without wrappers")
         call()
     except RecordError:
         raise

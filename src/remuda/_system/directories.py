@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -10,13 +11,25 @@ def make_writable(directory: str | os.PathLike[str], option: str) -> Path:
     """Makes the directory if needed. Returns its absolute path, because the working directory may change later.
 
     Raises:
-        OSError: It cannot be made or written to.
+        OSError: It cannot be made or written to. The message names the option.
     """
     path = Path(directory).absolute()
-    path.mkdir(parents=True, exist_ok=True)
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise PermissionError(f"expected a directory for {option} that can be written to, got {path}")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    except OSError as error:
+        raise unusable(option, "a directory", directory, error) from error
     return path
+
+
+def unusable(option: str, expected: str, given: str | os.PathLike[str], error: OSError) -> OSError:
+    """Returns an error of the same class that names the option whose directory cannot be made or written to."""
+    return OSError(
+        error.errno,
+        f"expected {option} to be {expected} that can be made and written to, got {os.fspath(given)!r} "
+        f"({error.strerror}: {error.filename})",
+    )
 
 
 def writable_file(path: str | os.PathLike[str], what: str) -> Path:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from remuda import Pool, PoolOptions, StateError
-from remuda._training.acting import Policy
+from remuda._training.acting import Policy, check_policy
 from remuda._training.arguments import Seeds
 from remuda._training.evaluate import prepare
 from remuda._training.evaluation import Evaluation
@@ -45,7 +45,10 @@ def evaluate_async(
 
     The policy is copied at the call by `copy.deepcopy`: a torch module with its parameters on their device, an object
     with a method `act`, a bound method with its object, or a `functools.partial` with its arguments. A function is used
-    as it is, with the models that it refers to, so copy these first.
+    as it is, with the models that it refers to, and so is a model in an attribute of a class, so copy these first.
+
+    All of it runs in that thread, also the envs of `backend="serial"`. A serial pool that you pass has built its envs
+    in another thread, which some simulators and renderers do not support.
 
     If the program ends before the evaluation, the evaluation is abandoned.
 
@@ -61,11 +64,19 @@ def evaluate_async(
 
     Raises:
         StateError: An earlier evaluation still uses the pool.
-        Exception: The policy cannot be copied; else see `evaluate`, for wrong arguments.
+        TypeError: The policy cannot be copied.
+        Exception: An argument is wrong; see `evaluate`.
     """
     if isinstance(envs, Pool) and envs in _latest and not _latest[envs].done():
         raise StateError("expected a pool that no other evaluation uses, got one in use: wait for its result() first")
-    copied = copy.deepcopy(policy)
+    check_policy(policy)
+    try:
+        copied = copy.deepcopy(policy)
+    except Exception as error:
+        raise TypeError(
+            f"expected a policy that copy.deepcopy can copy, got {type(policy).__name__} ({type(error).__name__}: "
+            f"{error}); give it a method __deepcopy__, or pass a function that uses a copy of your own"
+        ) from error
     play = prepare(
         copied, envs, episodes, seed, seeds, reset_options, success, video_folder, video_episodes, progress, options
     )

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from remuda._system.directories import make_writable
+
 
 @dataclass(frozen=True)
 class Episodes:
@@ -23,7 +25,7 @@ class Episodes:
 
     def start(self) -> Episodes:
         """Makes the folder, and starts the count at 0. Raises OSError if the folder cannot be made."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_writable(self.folder, "folder")
         self._count.unlink(missing_ok=True)
         return self
 

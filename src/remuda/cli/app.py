@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import remuda
 
-from . import bench, demo, doctor, replay, top, trace
+from . import bench, demo, doctor, replay, run, top, trace
 
 _OF_A_CLOSED_PIPE = 128 + 13  # the exit status that shells report if SIGPIPE ends a program
 
@@ -51,7 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"remuda {remuda.__version__}")
     parser.set_defaults(run=None)
     subcommands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for subcommand in (demo, bench, doctor, replay, trace, top):
+    for subcommand in (demo, bench, doctor, replay, run, trace, top):
         subcommand.add_to(subcommands)
     return parser
 

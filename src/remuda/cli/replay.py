@@ -13,6 +13,8 @@ from remuda._replay.diagnosis import describe_outcome, is_reproduced, list_reaso
 from remuda._replay.plan import Plan, cut_plan, make_plans
 from remuda._replay.player import debug
 from remuda._replay.recorded_code import RecordedCode
+from remuda._replay.script import write_script
+from remuda._system.directories import writable_file
 from remuda.errors import RecordError
 
 from .options import add_subcommand, at_least, refuse
@@ -31,6 +33,7 @@ def add_to(subcommands: Subcommands) -> None:
     add("--trust", action="store_true", help="unpickle its contents, which can run any code: only for files you trust")
     add("--factory", metavar="MODULE:FUNCTION", help="build the env with this factory instead of the recorded one")
     add("--pdb", action="store_true", help="debug: at the exception, or before the call in which the worker failed")
+    add("--script", type=Path, metavar="FILE", help="write the calls as a program without remuda; run none of them")
     add("--until-step", type=at_least(1), metavar="N", help="debug: before this step of the last episode")
     add("--since-seed", action="store_true", help="replay all episodes since the last reset with a seed")
 
@@ -38,7 +41,8 @@ def add_to(subcommands: Subcommands) -> None:
 def replay(options: argparse.Namespace) -> int:
     """Run the last episode of a failed env again, and report whether the env fails in the same way.
 
-    Exit status: 0 if it does, or if you have debugged it, 2 if nothing was run, 3 if it does not.
+    Exit status: 0 if it does, if you have debugged it, or if the script was written, 2 if nothing was run, 3 if it does
+    not.
     """
     try:
         record = load_record(options.file.absolute())
@@ -52,12 +56,22 @@ def replay(options: argparse.Namespace) -> int:
             return REFUSED
         code = RecordedCode(record, options.trust, options.factory)
         plans = make_plans(record, options.since_seed)
+        if options.script is not None:
+            return _write_script(code, plans[0], options.script.absolute())
         if not options.pdb and options.until_step is None:
             return _replay(code, plans)
         plan = plans[0] if options.until_step is None else cut_plan(plans[0], options.until_step)
         debug(plan, code, stops_before_last=len(plan) < len(plans[0]) or record.fault.kind != "exception")
     except (RecordError, OSError) as error:
         return refuse(printable(str(error)))
+    return 0
+
+
+def _write_script(code: RecordedCode, plan: Plan, path: Path) -> int:
+    path = writable_file(path, "--script")  # before the env is built
+    text = write_script(plan, code)
+    path.write_text(text, encoding="utf-8")
+    _say(f"wrote {len(plan)} calls to {path}")
     return 0
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
-import runpy
 import signal
 import sys
 from pathlib import Path
@@ -13,6 +11,7 @@ from pathlib import Path
 import remuda
 
 from .options import Subcommands, add_subcommand, at_least, refuse
+from .program import add_program, find_program, run_program
 
 
 def add_to(subcommands: Subcommands) -> None:
@@ -21,9 +20,7 @@ def add_to(subcommands: Subcommands) -> None:
     add = parser.add_argument
     add("--output", "-o", type=Path, default=Path("trace.json"), metavar="FILE", help="the trace (default: trace.json)")
     add("--events", type=at_least(1), metavar="N", help="latest events to keep of each pool (default: 524288)")
-    add("--module", "-m", action="store_true", help="SCRIPT is a module's name")
-    add("script", metavar="SCRIPT", help="a program in Python")
-    add("args", nargs=argparse.REMAINDER, metavar="ARGS", help="arguments of the program")
+    add_program(parser)
 
 
 def trace(options: argparse.Namespace) -> int:
@@ -31,12 +28,8 @@ def trace(options: argparse.Namespace) -> int:
 
     Open the file in https://ui.perfetto.dev. It is written when the program ends, also by SIGTERM.
     """
-    if not options.module and not Path(options.script).is_file():
-        return refuse(f"expected a program in Python, got {options.script}, which is no file")
-    sys.argv = [options.script, *options.args]
-    sys.path[0] = str(Path.cwd()) if options.module else str(Path(options.script).resolve().parent)
-    if options.module and not _is_module(options.script):
-        return refuse(f"expected a module with -m, got {options.script}, and Python finds none of that name")
+    if reason := find_program(options):
+        return refuse(reason)
     events = {} if options.events is None else {"events": options.events}
     try:
         recording = remuda.trace(options.output, **events)
@@ -44,10 +37,7 @@ def trace(options: argparse.Namespace) -> int:
         return refuse(str(error))
     end, is_written = _End(recording), False
     try:
-        if options.module:
-            runpy.run_module(options.script, run_name="__main__", alter_sys=True)
-        else:
-            runpy.run_path(options.script, run_name="__main__")
+        run_program(options)
     finally:
         is_written = end.write()
     return 0 if is_written else 1
@@ -91,10 +81,3 @@ class _End:
         sys.stderr.flush()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _is_module(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):  # the module's package does not exist
-        return False

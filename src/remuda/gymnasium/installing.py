@@ -11,7 +11,7 @@ from typing import Any
 
 import gymnasium
 from gymnasium import Env
-from gymnasium.vector import async_vector_env
+from gymnasium.vector import async_vector_env, sync_vector_env
 from gymnasium.wrappers import TimeLimit
 
 from remuda import FaultPolicy, PoolOptions
@@ -20,16 +20,19 @@ from remuda.gymnasium.arguments import REFUSED
 from remuda.gymnasium.releases import IS_0_29
 from remuda.gymnasium.vector_env import AsyncVectorEnv
 
-_POSITIONAL = list(inspect.signature(AsyncVectorEnv).parameters)[1:-1]  # the arguments after `env_fns`
-_OPTIONS = {*_POSITIONAL, *PoolOptions.__annotations__} - REFUSED.keys()
-_PLACES: list[Any] = [gymnasium.vector, async_vector_env]  # the modules that have Gymnasium's class
-if IS_0_29:  # its `make_vec` uses a class of its own
+_OPTIONS = {*list(inspect.signature(AsyncVectorEnv).parameters)[1:-1], *PoolOptions.__annotations__} - REFUSED.keys()
+_MODULES: dict[str, list[Any]] = {  # by class of Gymnasium: the modules that have it
+    "AsyncVectorEnv": [gymnasium.vector, async_vector_env],
+    "SyncVectorEnv": [gymnasium.vector, sync_vector_env],
+}
+if IS_0_29:  # its `make_vec` uses classes of its own
     _experimental: Any = gymnasium.experimental
-    _PLACES += [_experimental.vector, _experimental.vector.async_vector_env]
-_originals: list[Any] = []  # the classes that `install` has replaced, in the order of `_PLACES`
+    _MODULES["AsyncVectorEnv"] += [_experimental.vector, _experimental.vector.async_vector_env]
+    _MODULES["SyncVectorEnv"] += [_experimental.vector, _experimental.vector.sync_vector_env]
+_originals: list[tuple[Any, str, Any]] = []  # modules, names and classes: those that `install` has replaced
 
 
-def install(**options: Any) -> None:
+def install(*, sync: bool = False, **options: Any) -> None:
     """Put :class:`AsyncVectorEnv` in the place of ``gymnasium.vector.AsyncVectorEnv``, until :func:`uninstall`.
 
     Programs and libraries then use it unedited, such as ``gymnasium.make_vec(..., vectorization_mode="async")``::
@@ -41,6 +44,8 @@ def install(**options: Any) -> None:
     keep Gymnasium's. A second call replaces the options of the first.
 
     Args:
+        sync: also put it in the place of ``gymnasium.vector.SyncVectorEnv``, with that class's arguments. Its attribute
+            ``envs`` does not exist here, because the envs are in workers.
         **options: options of :class:`AsyncVectorEnv`. An argument that the program passes overrides them. A vector
             env with fewer envs than ``num_workers`` has a worker for each.
 
@@ -50,19 +55,26 @@ def install(**options: Any) -> None:
     Warns:
         RuntimeWarning: LeRobot is imported and ``faults`` restarts envs: it counts a fault as a success of all envs.
     """
-    check_keywords("install", options, _OPTIONS)
+    check_keywords("install", options, {"sync", *_OPTIONS})
     _warn_of_lerobot(options)
-    if not _originals:
-        _originals.extend(place.AsyncVectorEnv for place in _PLACES)
-    for place in _PLACES:
-        place.AsyncVectorEnv = _with_defaults(options)
+    uninstall()
+    _replace("AsyncVectorEnv", AsyncVectorEnv, options)
+    if sync:
+        _replace("SyncVectorEnv", gymnasium.vector.SyncVectorEnv, {"shared_memory": False, **options})
 
 
 def uninstall() -> None:
-    """Put Gymnasium's class back in its place. Vector envs that were made continue."""
-    for place, original in zip(_PLACES, _originals, strict=False):
-        place.AsyncVectorEnv = original
+    """Put Gymnasium's classes back in their places. Vector envs that were made continue."""
+    for module, name, original in _originals:
+        setattr(module, name, original)
     _originals.clear()
+
+
+def _replace(name: str, called_like: type[Any], options: Any) -> None:
+    installed = _with_defaults(called_like, options)
+    for module in _MODULES[name]:
+        _originals.append((module, name, getattr(module, name)))
+        setattr(module, name, installed)
 
 
 def entry_point(make_env: Callable[..., Env[Any, Any]], **options: Any) -> Callable[..., AsyncVectorEnv[Any, Any]]:
@@ -79,18 +91,31 @@ def entry_point(make_env: Callable[..., Env[Any, Any]], **options: Any) -> Calla
 
     Returns:
         A function of ``num_envs``, ``max_episode_steps`` and the keywords, which raises the errors of
-        :class:`AsyncVectorEnv`.
+        :class:`AsyncVectorEnv`. It can be pickled if ``make_env`` and the options can.
 
     Raises:
         TypeError: an option is unknown.
     """
     check_keywords("entry_point", options, _OPTIONS)
 
-    def make(num_envs: int = 1, max_episode_steps: int | None = None, **kwargs: Any) -> AsyncVectorEnv[Any, Any]:
-        build = functools.partial(_build_env, make_env, max_episode_steps, kwargs)
-        return AsyncVectorEnv([build] * num_envs, **_fitting(options, num_envs))
+    return _EntryPoint(make_env, options)
 
-    return make
+
+class _EntryPoint:
+    """The function that `entry_point` returns. It can be pickled if `make_env` and the options can."""
+
+    def __init__(self, make_env: Callable[..., Env[Any, Any]], options: Any) -> None:
+        self._make_env, self._options = make_env, options
+
+    def __call__(
+        self, num_envs: int = 1, max_episode_steps: int | None = None, **kwargs: Any
+    ) -> AsyncVectorEnv[Any, Any]:
+        build = functools.partial(_build_env, self._make_env, max_episode_steps, kwargs)
+        return AsyncVectorEnv([build] * num_envs, **_fitting(self._options, num_envs))
+
+    def __deepcopy__(self, _: Any) -> _EntryPoint:
+        """Returns itself, like a function: `gymnasium.make_vec` copies the spec, and `make_env` may be a method."""
+        return self
 
 
 def _build_env(
@@ -100,17 +125,22 @@ def _build_env(
     return env if max_episode_steps is None else TimeLimit(env, max_episode_steps)
 
 
-def _with_defaults(options: Any) -> type[AsyncVectorEnv[Any, Any]]:
-    """Returns a subclass of `AsyncVectorEnv` with other defaults."""
+def _with_defaults(called_like: type[Any], options: Any) -> type[AsyncVectorEnv[Any, Any]]:
+    """Returns a subclass of `AsyncVectorEnv` with other defaults, and the positional arguments of another class."""
+    signature = inspect.signature(called_like)
 
     class Installed(AsyncVectorEnv[Any, Any]):
         __doc__ = AsyncVectorEnv.__doc__
 
         def __init__(self, env_fns: Any, *args: Any, **kwargs: Any) -> None:
             _warn_of_lerobot({**options, **kwargs})
-            env_fns = list(env_fns)
-            defaults = {name: value for name, value in options.items() if name not in _POSITIONAL[: len(args)]}
-            super().__init__(env_fns, *args, **{**_fitting(defaults, len(env_fns)), **kwargs})
+            positional = signature.bind_partial(None, *args).arguments
+            del positional[next(iter(positional))]  # `env_fns`
+            if twice := positional.keys() & kwargs.keys():
+                raise TypeError(f"{called_like.__name__}() got multiple values for argument {min(twice)!r}")
+            env_fns, given = list(env_fns), {**positional, **kwargs}
+            defaults = {name: value for name, value in options.items() if name not in given}
+            super().__init__(env_fns, **_fitting(defaults, len(env_fns)), **given)
 
     Installed.__name__ = Installed.__qualname__ = AsyncVectorEnv.__name__
     return Installed

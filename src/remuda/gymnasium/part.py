@@ -257,10 +257,12 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         """Each env's ``np_random_seed``."""
         return self.get_attr("np_random_seed")
 
-    @property  # type: ignore[misc]
-    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
-        """The random generators of the envs (``np_random``), as copies."""
-        return self.get_attr("np_random")
+    if TYPE_CHECKING or not IS_0_29:  # Gymnasium 0.29's vector envs have one generator of their own
+
+        @property  # type: ignore[misc]
+        def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
+            """The random generators of the envs (``np_random``), as copies."""
+            return self.get_attr("np_random")
 
     def render(self) -> tuple[Any, ...]:
         """Return the result of each env's ``render()``. Raises the errors of :meth:`call`."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -187,8 +189,9 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
 
     def _answers(self) -> Iterator[EnvironmentResponse]:
         """Yields all answers that have arrived, and removes them from the queue."""
-        while not self.step_queue.empty():
-            yield self.step_queue.get_nowait()
+        with suppress(queue.Empty):
+            while True:
+                yield self.step_queue.get_nowait()
 
     def _take_in(self, response: EnvironmentResponse) -> EnvironmentStep:
         worker_id, payload = response.worker_id, response.payload

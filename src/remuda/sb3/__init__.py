@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from remuda.sb3.pool_vec_env import vec_env
     from remuda.sb3.rollout_buffer import RolloutBuffer
+    from remuda.sb3.stats_callback import StatsCallback
     from remuda.sb3.subproc_vec_env import SubprocVecEnv
 
 __all__ = [
@@ -31,11 +32,17 @@ __all__ = [
     "EnvTimeoutError",
     "RestartLimitError",
     "RolloutBuffer",
+    "StatsCallback",
     "SubprocVecEnv",
     "WorkerDiedError",
     "vec_env",
 ]
 
 if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
-    modules = {"RolloutBuffer": "rollout_buffer", "SubprocVecEnv": "subproc_vec_env", "vec_env": "pool_vec_env"}
+    modules = {
+        "RolloutBuffer": "rollout_buffer",
+        "StatsCallback": "stats_callback",
+        "SubprocVecEnv": "subproc_vec_env",
+        "vec_env": "pool_vec_env",
+    }
     __getattr__, __dir__ = lazily(__name__, __all__, modules)

@@ -271,6 +271,7 @@ def test_the_error_of_a_misspelt_keyword_names_the_keyword_that_was_meant(cls: t
         ("shared_memory", "arrays always travel through shared memory: leave it out"),
         ("env_workers", "help(remuda.PoolOptions) has all options"),  # similar to pin_workers, but no misspelling
         ("directory", "did you mean crash_dir=CrashDir(directory=...)?"),
+        ("n_workers", "did you mean num_workers=?"),  # as similar to pin_workers
         ("env_factory", "help(remuda.PoolOptions) has all options"),
         ("timeout", "use start_timeout=, or a deadline, as in faults=remuda.FaultPolicy(step_timeout=...)"),
     ],

@@ -161,6 +161,9 @@ def test_values_may_be_lists_or_tensors() -> None:
         ({"final_values": np.zeros((4, 2))}, r"expected final_values to have the shape \(3, 2\), got \(4, 2\)"),
         ({"gamma": 1.1}, "expected gamma to be a number from 0 to 1, got 1.1"),
         ({"gamma": float("nan")}, "expected gamma to be a number from 0 to 1, got nan"),
+        ({"gamma": np.full(2, 0.9)}, r"expected gamma to be a number from 0 to 1, got array\(\[0.9, 0.9\]\)"),
+        ({"gamma": "0.9"}, "expected gamma to be a number from 0 to 1, got '0.9'"),
+        ({"lam": None}, "expected lam to be a number from 0 to 1, got None"),
         ({"lam": -0.1}, "expected lam to be a number from 0 to 1, got -0.1"),
     ],
 )

@@ -166,16 +166,26 @@ def test_a_record_that_cannot_be_written_breaks_nothing(tmp_path: Path, caplog: 
 
 
 @pytest.mark.parametrize(
-    ("record", "error"),
-    [(5, TypeError), (["somewhere"], TypeError), ("a file/records", NotADirectoryError)],
+    ("record", "error", "text"),
+    [
+        (5, TypeError, "expected crash_dir to be a directory, a CrashDir, or None, got 5"),
+        (["somewhere"], TypeError, "expected crash_dir to be a directory"),
+        ("a file", FileExistsError, "expected crash_dir to be a directory .*, got 'a file' .File exists: "),
+        ("a file/records", NotADirectoryError, "expected crash_dir to be a directory .*, got 'a file/records' .Not a"),
+    ],
 )
 def test_wrong_places_of_records_are_refused(
-    record: Any, error: type[Exception], tmp_path: Path, monkeypatch: Any
+    record: Any, error: type[Exception], text: str, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a file").touch()
-    with pytest.raises(error):
+    with pytest.raises(error, match=text):
         Pool(counting(1), crash_dir=record)
+
+
+def test_a_crash_dir_without_a_directory_is_refused() -> None:
+    with pytest.raises(TypeError, match="expected directory of CrashDir to be a path, got 5"):
+        CrashDir(5)  # type: ignore[arg-type]
 
 
 @each(name=["bytes_per_env", "max_files"], value=[0, 1.5, True, None])

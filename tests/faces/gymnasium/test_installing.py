@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,7 +12,7 @@ from typing import Any
 
 import gymnasium
 import pytest
-from gymnasium.vector import async_vector_env
+from gymnasium.vector import async_vector_env, sync_vector_env
 from pool_envs import CountingEnv
 
 from remuda.gymnasium import AsyncVectorEnv, entry_point, install, uninstall
@@ -67,6 +69,21 @@ def test_the_last_install_counts_and_uninstall_brings_the_class_back() -> None:
         envs.reset()
 
 
+def test_sync_vector_envs_are_replaced_on_request() -> None:
+    theirs = gymnasium.vector.SyncVectorEnv
+    install(sync=True, backend="serial")
+    for make in (gymnasium.vector.SyncVectorEnv, sync_vector_env.SyncVectorEnv):
+        with closing(make([CountingEnv] * 2, False, "same", "SameStep")) as envs:
+            assert isinstance(envs, AsyncVectorEnv) and envs.metadata["autoreset_mode"].value == "SameStep"
+            assert (envs.copy, envs.shared_memory, envs.pool.backend) == (False, False, "serial")
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        make([CountingEnv], True, "same", "SameStep", None)
+    with pytest.raises(TypeError, match="multiple values for argument 'copy'"):
+        make([CountingEnv], True, copy=False)
+    install(backend="serial")
+    assert gymnasium.vector.SyncVectorEnv is sync_vector_env.SyncVectorEnv is theirs
+
+
 def test_an_unknown_option_is_refused() -> None:
     with pytest.raises(TypeError, match=r"install\(\) got an unexpected keyword argument 'num_worker'.*num_workers"):
         install(num_worker=2)  # type: ignore[call-arg]
@@ -96,6 +113,13 @@ def test_an_entry_point_makes_registered_envs_on_remuda() -> None:
             assert envs.call("tag") == (6,)
     finally:
         del gymnasium.registry["Tagged-v0"]
+
+
+def test_an_entry_point_can_be_pickled_and_its_copies_share_the_factory() -> None:
+    point = pickle.loads(pickle.dumps(entry_point(make_tagged, backend="serial")))
+    with closing(point(num_envs=2, tag=7)) as envs:
+        assert envs.call("tag") == (7, 7)
+    assert copy.deepcopy(point) is point
 
 
 def make_tagged(tag: int) -> Any:

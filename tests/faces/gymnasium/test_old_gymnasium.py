@@ -226,3 +226,27 @@ def test_the_installed_class_is_used_by_make_vec() -> None:
     finally:
         uninstall()
     assert experimental.AsyncVectorEnv is experimental.async_vector_env.AsyncVectorEnv is original
+
+
+def test_the_installed_class_takes_the_arguments_of_sync_vector_env() -> None:
+    install(sync=True, num_workers=2)
+    try:
+        observations, actions = spaces.Box(-(2**40), 2**40, (4,), np.int64), spaces.Discrete(1000)
+        ours = gymnasium.vector.SyncVectorEnv(counting(3, 4), observations, actions, False)
+        assert isinstance(ours, AsyncVectorEnv) and len(ours.processes) == 2
+        assert (ours.single_observation_space, ours.single_action_space, ours.copy) == (observations, actions, False)
+        ours.close()
+        compare(gymnasium.vector.SyncVectorEnv(counting(3, 4)), SyncVectorEnv(counting(3, 4)), 10)
+    finally:
+        uninstall()
+    assert gymnasium.vector.SyncVectorEnv is SyncVectorEnv
+
+
+def test_the_generator_is_one_of_the_vector_envs_own_as_in_gymnasium() -> None:
+    for make in (AsyncVectorEnv, *THEIRS):
+        envs: Any = make(counting(2))
+        envs.reset(seed=3)
+        assert isinstance(envs.np_random, np.random.Generator) and envs.np_random is envs.np_random
+        envs.np_random = np.random.default_rng(4)
+        assert envs.np_random.random() == np.random.default_rng(4).random()
+        envs.close()

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import itertools
 import os
+import queue
 import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -77,6 +79,26 @@ def steps_of_both(env_factory: Any, count: int, n_env: int = 3, options: Any = N
 
 
 # -- steps -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_step_takes_answers_until_the_queue_raises_empty(kind: Any) -> None:
+    """Programs and tests may put a stand-in with `get_nowait` in the place of the queue, and of workers."""
+
+    class WithStandIns(kind):  # type: ignore[misc]
+        @staticmethod
+        def create_worker(worker_id: int, *_: Any) -> Any:
+            return Mock(worker_id=worker_id, waiting=False)
+
+    made = WithStandIns(CrowdEnv, RunOptions(), 2)
+    answers = [
+        original.EnvironmentResponse(original.EnvironmentCommand.STEP, i, original.StepResponse({"b": i}, None, {}))
+        for i in range(2)
+    ]
+    made.step_queue, made._take_step = Mock(get_nowait=Mock(side_effect=[*answers, queue.Empty])), Mock()
+    steps = made._step()
+    assert [step.current_all_step_result for step in steps] == [{"b": 0}, {"b": 1}]
+    assert all(worker.send.call_args[0][0] is original.EnvironmentCommand.STEP for worker in made.env_workers)
 
 
 @pytest.mark.parametrize("env_factory", [CrowdEnv, PictureEnv, EchoEnv, TestEnv, unity_env])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import socket
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,8 +31,8 @@ class Connection:
         """Connects to the cluster, unless this process is already connected.
 
         Raises:
-            ValueError: The process is connected to another cluster.
-            StartTimeoutError: There is no cluster at the address.
+            ValueError: The process is connected to another cluster, or Ray refuses the address or `runtime_env`.
+            StartTimeoutError: Ray could not start a cluster, or there is none at the address.
         """
         self.runtime_env: dict[str, Any] | None = None
         if ray.is_initialized():
@@ -73,10 +74,25 @@ def _connect(where: ClusterDescription) -> None:
     runtime_env = None if where.runtime_env is None else dict(where.runtime_env)
     if address is not None and address != "local":
         _check_reachable(address)
-        ray.init(address=address, runtime_env=runtime_env)
+        _init(address=address, runtime_env=runtime_env)
         return
-    ray.init(address="local", include_dashboard=False, runtime_env=runtime_env)
+    _init(address="local", include_dashboard=False, runtime_env=runtime_env)
     Connection._ours, Connection._on_ours = _current_connection(), 0
+
+
+def _init(**arguments: Any) -> None:
+    """Calls `ray.init`, and names its arguments in the errors that it raises."""
+    began = time.monotonic()
+    given = ", ".join(f"{name}={value!r}" for name, value in arguments.items() if value is not None)
+    try:
+        ray.init(**arguments)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"expected arguments that ray.init accepts, got ray.init({given}): {error}") from error
+    except Exception as error:
+        raise StartTimeoutError(
+            f"expected ray.init({given}) to connect to a Ray cluster, got {type(error).__name__} after "
+            f"{time.monotonic() - began:.0f} s: {error}; Ray's limits of time hold here, not start_timeout="
+        ) from error
 
 
 def _check_reachable(address: str) -> None:

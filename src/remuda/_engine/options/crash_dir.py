@@ -32,6 +32,7 @@ class CrashDir:
             that earlier errors have named stay in place.
 
     Raises:
+        TypeError: `directory` is no path.
         ValueError: A number is below 1.
     """
 
@@ -40,6 +41,8 @@ class CrashDir:
     max_files: int = 100
 
     def __post_init__(self) -> None:
+        if not isinstance(self.directory, (str, os.PathLike)):
+            raise TypeError(f"expected directory of CrashDir to be a path, got {self.directory!r}")
         for name in ("bytes_per_env", "max_files"):
             int_from(1)(name, getattr(self, name))
 

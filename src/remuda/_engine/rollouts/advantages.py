@@ -96,7 +96,7 @@ def gae(
     shape = steps, *others = rewarded.shape
     known = _checked("values", values, (steps + 1, *others))
     for name, number in (("gamma", gamma), ("lam", lam)):
-        if not 0 <= number <= 1:
+        if not _is_share(number):
             raise ValueError(f"expected {name} to be a number from 0 to 1, got {number!r}")
     terminated = _checked("terminations", terminations, shape, np.bool_)
     truncated = _checked("truncations", truncations, shape, np.bool_)
@@ -110,6 +110,13 @@ def gae(
     for t in reversed(range(steps)):
         advantages[t] = last = deltas[t] + np.where(goes_on[t], gamma * lam * last, 0.0)
     return advantages, np.where(made, advantages + known[:-1], 0.0)
+
+
+def _is_share(number: Any) -> bool:
+    try:
+        return np.ndim(number) == 0 and bool(0 <= number <= 1)
+    except TypeError:
+        return False
 
 
 def _checked(name: str, values: Any, shape: tuple[int, ...], dtype: type = np.float64) -> npt.NDArray[Any]:

@@ -85,11 +85,16 @@ def compare(a: TaskResults, b: TaskResults) -> Comparison:
 
     Raises:
         TypeError: An argument is no TaskResults.
-        ValueError: There are no pairs.
+        ValueError: There are no pairs, or no unit of an argument is done.
     """
     for results in (a, b):
         if not isinstance(results, TaskResults):
             raise TypeError(f"expected remuda.TaskResults, got {results!r}; TaskResults.load reads a file")
+        if not _successes(results):
+            raise ValueError(
+                f"expected results with finished units, got none that is done: {len(results.faulted)} ended by faults, "
+                f"{len(results.tasks) * results.episodes - len(results)} not played; call evaluate_tasks again"
+            )
     ours, theirs = _successes(a), _successes(b)
     both = ours.keys() & theirs.keys()
     if not both:

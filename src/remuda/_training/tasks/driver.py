@@ -141,15 +141,21 @@ class Driver:
         if self._chunk is None:
             self._pool.send(actions, envs)
             return
-        _map(lambda leaf: self._check_chunk(np.shape(leaf), len(envs)), actions)
+        actions = _map(lambda leaf: self._checked_chunk(leaf, len(envs)), actions)
         for row, env in enumerate(envs):
             self._plays[env].planned.extend(_map(lambda leaf: leaf[row, step], actions) for step in range(self._chunk))  # noqa: B023
         self._send_planned(envs)
 
-    def _check_chunk(self, shape: tuple[int, ...], envs: int) -> None:
-        if shape[:2] != (envs, self._chunk):
-            wanted = f"({envs}, {self._chunk}, ...)"
-            raise InvalidActionError(f"expected actions of shape {wanted}, with chunk={self._chunk}, got {shape}")
+    def _checked_chunk(self, actions: Any, envs: int) -> Any:
+        """Checks the shape of actions for several steps, and returns them; a list as an array."""
+        wanted = f"expected actions of shape ({envs}, {self._chunk}, ...), with chunk={self._chunk}, got"
+        try:
+            rows = np.array(actions) if isinstance(actions, list) else actions
+        except ValueError as error:
+            raise InvalidActionError(f"{wanted} lists of different lengths: {actions!r}") from error
+        if (shape := np.shape(rows))[:2] != (envs, self._chunk):
+            raise InvalidActionError(f"{wanted} {shape}")
+        return rows
 
     def _send_planned(self, envs: Sequence[int]) -> None:
         if envs:

@@ -80,8 +80,8 @@ def evaluate_tasks(
         attempts: The most times to play one unit, if faults of its env end it.
         min_envs: The number of envs that the policy is called for, if as many play. More make larger batches, but envs
             wait for each other.
-        chunk: The number K of actions that the policy returns for each env: arrays (k, K, ...). It is called again for
-            an env when the env has made them. None: one action, without that axis.
+        chunk: The number K of actions that the policy returns for each env: arrays or lists (k, K, ...). It is called
+            again for an env when the env has made them. None: one action, without that axis.
         progress: Whether to show a progress bar on stderr, with the rate so far. It needs rich. None: only if the run
             takes longer than two seconds, stderr is a terminal, and rich is installed.
         video_folder: A folder for videos, `<task>-episode-<k>.mp4`, made if needed. The envs must have

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ class Task:
             function of the last info that returns this. The function runs in the caller's process.
 
     Raises:
-        TypeError: `make` or `success` has another type.
+        TypeError: `make`, `init_states` or `success` has another type.
         ValueError: The name or the sequence of states is empty, or `max_steps` is below 1.
     """
 
@@ -49,12 +49,26 @@ class Task:
         check_success(self.success, f" of task {self.name!r}")
         if self.max_steps is not None:
             check_count(f"max_steps of task {self.name!r}", self.max_steps)
+        if self.init_states is not None and not _is_sequence(self.init_states):
+            raise TypeError(
+                f"expected init_states of task {self.name!r} to be a sequence of states, or None, got "
+                f"{self.init_states!r}; write a list of the states"
+            )
         if self.init_states is not None and not len(self.init_states):
             raise ValueError(f"expected at least one of init_states of task {self.name!r}, or None, got none")
 
     def _init_state_of(self, episode: int) -> int | None:
         """Returns the index of the state in which an episode begins."""
         return None if self.init_states is None else episode % len(self.init_states)
+
+
+def _is_sequence(states: Any) -> bool:
+    """Returns whether states can be counted and taken by their index. Arrays and tensors are no `Sequence`."""
+    try:
+        len(states)
+    except TypeError:
+        return False
+    return hasattr(states, "__getitem__") and not isinstance(states, (str, bytes, Mapping))
 
 
 def check_tasks(tasks: Any) -> tuple[Task, ...]:
