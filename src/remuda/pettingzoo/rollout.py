@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from remuda import Rollout, RolloutStep, gae
 from remuda.pettingzoo.agents import Agents, ByAgent, Flags
+from remuda.pettingzoo.agents_env import NUMBERS
+from remuda.pettingzoo.newest import Newest
 
 
 class ParallelRollout:
@@ -29,16 +31,15 @@ class ParallelRollout:
         state: (T + 1, n, ...), no dict: the envs' `state()`, if `vector` was called with `state=True`; else None.
     """
 
-    def __init__(self, agents: Agents, rollout: Rollout) -> None:
-        self._agents, self.rollout = agents, rollout
+    def __init__(self, agents: Agents, rollout: Rollout, newest: Newest) -> None:
+        self._agents, self.rollout, self._newest = agents, rollout, newest
         self.obs: ByAgent = agents.observations(rollout.obs, axis=2)
         self.state: Any = rollout.obs.get("state")
 
     def __iter__(self) -> Iterator[ParallelStep]:
         """Steps all envs together, T times. Each turn is a `ParallelStep`, which needs a call of `act`."""
-        for t, step in enumerate(self.rollout):
-            ended = self._ended[t - 1] if t else np.zeros(self.rollout.num_envs, np.bool_)
-            yield ParallelStep(self._agents, step, self._agents.alive(step.obs["alive"], ended))
+        for step in self.rollout:
+            yield ParallelStep(self._agents, step, self._newest)
 
     @property
     def alive(self) -> Flags:
@@ -46,8 +47,11 @@ class ParallelRollout:
 
     @property
     def _there(self) -> npt.NDArray[np.bool_]:
-        never = np.zeros((1, self.rollout.num_envs), np.bool_)
-        return self._agents.alive(self.rollout.obs["alive"], np.concatenate([never, self._ended]))
+        shown: npt.NDArray[np.bool_] = self.rollout.obs["alive"].astype(np.bool_)
+        if self._agents.in_same_step:
+            return shown
+        # The row of an env that has failed repeats the last observation, of an episode that is over.
+        return shown & ~self.rollout._ended_at(*self.rollout._rows)[..., None]
 
     @property
     def _ended(self) -> npt.NDArray[np.bool_]:
@@ -56,7 +60,7 @@ class ParallelRollout:
 
     @property
     def _numbers(self) -> tuple[Any, Any, Any]:
-        return self._agents.numbers(self.rollout.rewards, self.rollout.truncations, self._there[:-1])
+        return self._agents.numbers(self.rollout.extras[NUMBERS], self.rollout.truncations, self._there[:-1])
 
     @property
     def rewards(self) -> dict[str, npt.NDArray[np.float64]]:
@@ -122,12 +126,13 @@ class ParallelStep:
         alive: A dict by agent of (n,) bool: whether the agent acts.
     """
 
-    def __init__(self, agents: Agents, step: RolloutStep, there: npt.NDArray[np.bool_]) -> None:
-        self._agents, self._step = agents, step
+    def __init__(self, agents: Agents, step: RolloutStep, newest: Newest) -> None:
+        self._agents, self._step, self._newest = agents, step, newest
         self.obs: ByAgent = agents.observations(step.obs)
-        self.alive: Flags = agents.by_agent(there)
-        agents.there[:] = there
+        newest.follow()
+        self.alive: Flags = agents.by_agent(newest.known(step.env_ids))
 
     def act(self, actions: Mapping[str, Any], **columns: Any) -> None:
         """Sends actions, as for `ParallelVectorEnv.step`. `columns`: see `RolloutStep.act`."""
-        self._step.act(self._agents.joint_actions(actions), **columns)
+        env_ids = self._step.env_ids.tolist()
+        self._step.act(self._agents.joint_actions(actions, env_ids, self._newest.may_act(env_ids)), **columns)
