@@ -100,8 +100,28 @@ class Agents:
             found.update(views(getattr(group, kind), group, joint[group.name], axis))
         return {agent: found[agent] for agent in self.names}
 
+    def split_groups(self, arrays: Mapping[str, Any], axis: int) -> ByAgent:
+        """Returns arrays, or dicts or tuples of them, by group as views by agent. `axis`: that of the agents."""
+        if unknown := arrays.keys() - {group.name for group in self.groups}:
+            known = [group.name for group in self.groups]
+            raise ValueError(f"expected groups of agents among {known}, got {sorted(map(str, unknown))}")
+        found = ByAgent()
+        for group in self.groups:
+            if group.name in arrays:
+                found.update({agent: _along(arrays[group.name], axis, i) for i, agent in enumerate(group.agents)})
+        return {agent: found[agent] for agent in self.names if agent in found}
+
     def by_agent(self, rows: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
         return {agent: rows[..., i] for i, agent in enumerate(self.names)}
+
+
+def _along(tree: Any, axis: int, index: int) -> Any:
+    if isinstance(tree, Mapping):
+        return {key: _along(child, axis, index) for key, child in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(_along(child, axis, index) for child in tree)
+    place: Any = (*[slice(None)] * axis, index)
+    return np.asarray(tree)[place]
 
 
 def _with_rows(filler: Any, given: Any, rows: npt.NDArray[np.bool_]) -> Any:

@@ -24,6 +24,7 @@ from remuda.pettingzoo.rollout import ParallelRollout
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
+    from remuda import ColumnType
     from remuda.pettingzoo.sb3 import AgentsVecEnv
 
 Results: TypeAlias = "tuple[ByAgent, dict[str, npt.NDArray[np.float64]], Flags, Flags, Sequence[dict[str, Any]]]"
@@ -117,6 +118,11 @@ class ParallelVectorEnv(HasStats):
         """The number of envs."""
         return self.pool.num_envs
 
+    @property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """The agents with equal spaces, which share arrays and may share a policy, by the name of the first agent."""
+        return {group.name: group.agents for group in self._agents.groups}
+
     def single_observation_space(self, agent: str) -> Space:
         """The space of an agent's observations in one env."""
         return self._agents.group_of[agent].observation_space
@@ -181,11 +187,14 @@ class ParallelVectorEnv(HasStats):
         """Waits for results, which `env_ids` then names. Arguments and errors: see `Pool.recv`. Returns: see `step`."""
         return self._take(self.pool.recv(min_envs, timeout, max_envs, order))
 
-    def rollout(self, steps: int) -> ParallelRollout:
-        """Returns a rollout: memory that the workers fill with `steps` steps of all envs. See `Pool.rollout`."""
+    def rollout(self, steps: int, columns: Mapping[str, ColumnType] | None = None, parts: int = 1) -> ParallelRollout:
+        """Returns a rollout: memory that the workers fill with `steps` steps of all envs.
+
+        The arguments and errors are those of `Pool.rollout`.
+        """
         self._newest.follow()
         self._newest.let_go()
-        return ParallelRollout(self._agents, self.pool.rollout(steps), self._newest)
+        return ParallelRollout(self._agents, self.pool.rollout(steps, columns, parts), self._newest)
 
     # -- results -----------------------------------------------------------------------------------------
 
