@@ -147,9 +147,9 @@ class SpaceCodec:
         for column, array in zip(self.columns, arrays, strict=True):
             if column.choices is None:
                 continue
-            low, high = (np.broadcast_to(bound, array.shape) for bound in column.choices)
-            outside = (array < low) | (array > high)
+            outside = (array < column.choices[0]) | (array > column.choices[1])
             if outside.any():
+                low, high = (np.broadcast_to(bound, array.shape) for bound in column.choices)
                 where = np.unravel_index(int(outside.argmax()), array.shape)
                 at = f"{name}{column.path}{''.join(f'[{i}]' for i in where)}"
                 raise InvalidActionError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 import gymnasium
@@ -62,9 +62,9 @@ class AgentsEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
         self.action_space = joint_space(self.groups, "action_space")
         blanks = [(group, zeros_of(group.observation_space)) for group in self.groups]
         self._blanks = [group.observation.flatten(blank) for group, blank in blanks]
-        self._there = list[str]()  # the agents that act next
+        self._labels = {agent: f"obs[{agent!r}]" for agent in self._places}  # of observations, in errors
         self._kept = set[str]()  # agents that had a flag, and are still in `env.agents`
-        self.numbers = self._zeros()
+        self.numbers = np.zeros((3, len(self._places)))
         self._sums: npt.NDArray[np.float64] = np.zeros(len(self._places))
         self.returns = deque[npt.NDArray[np.float64]](maxlen=_KEPT_EPISODES)
 
@@ -73,54 +73,51 @@ class AgentsEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
         """What must be equal for all envs of a pool: rows of arrays stand for agents."""
         return ("agents", tuple(self._places)), ("groups of agents", tuple(group.agents for group in self.groups))
 
-    def _zeros(self) -> npt.NDArray[np.float64]:
-        return np.zeros((3, len(self._places)))
-
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         result = self.env.reset(seed=seed, options=options)
         observations, infos = _parts(result, "reset", "(observations, infos)", 2)
         self._check_names("reset", [observations])
         self._kept.clear()
-        self.numbers, self._sums = self._zeros(), np.zeros(len(self._places))
-        self._note_there(())
-        return self._observe(observations, self._there), _told(infos)
+        self.numbers, self._sums = np.zeros((3, len(self._places))), np.zeros(len(self._places))
+        there = self._those_there()
+        return self._observe(observations, there, there), _told(infos)
 
     def step(self, action: dict[str, Any]) -> Any:
         """Steps the agents that are there. The env also receives actions of agents that it keeps after their end."""
-        chosen = dict[str, Any]()
+        chosen, acted = dict[str, Any](), self._those_there()
         for group in self.groups:
             chosen.update(views(group.action_space, group, action[group.name], axis=0))
         result = self.env.step({agent: chosen[agent] for agent in self.env.agents})
         observations, rewards, terminations, truncations, infos = _parts(result, "step", _STEP, 5)
         self._check_names("step", [observations, rewards, terminations, truncations])
-        self.numbers = numbers = self._zeros()
-        acted = self._there
+        row_of = self._places
+        rewarded, terminated, truncated = ([0.0] * len(row_of) for _ in range(3))
         for agent in acted:
-            place = self._places[agent]
-            numbers[REWARDS, place] = _number(rewards.get(agent, 0.0), agent)
-            numbers[TERMINATIONS, place] = _truth(terminations.get(agent), "termination", agent)
-            numbers[TRUNCATIONS, place] = _truth(truncations.get(agent), "truncation", agent)
-        self._note_there([agent for agent in acted if numbers[TERMINATIONS:, self._places[agent]].any()])
-        is_over = not self._there
+            row = row_of[agent]
+            rewarded[row] = _number(rewards.get(agent, 0.0), agent)
+            terminated[row] = _truth(terminations.get(agent), "termination", agent)
+            truncated[row] = _truth(truncations.get(agent), "truncation", agent)
+        ended = [agent for agent in acted if terminated[row_of[agent]] or truncated[row_of[agent]]]
+        self._kept = {*self._kept, *ended}.intersection(self.env.agents)
+        there = self._those_there()
+        is_over = not there
         if is_over:
-            for agent in acted:
-                if not numbers[TERMINATIONS:, self._places[agent]].any():  # `agents` is empty without a flag
-                    numbers[TERMINATIONS, self._places[agent]] = 1
-        self._sums += numbers[REWARDS]
+            for agent in set(acted).difference(ended):  # `agents` is empty, without a flag of the agent
+                terminated[row_of[agent]] = True
+        self.numbers = np.array([rewarded, terminated, truncated])
+        self._sums += self.numbers[REWARDS]
         if is_over:
-            self.returns.append(self._sums.copy())
-        is_truncated = is_over and bool(numbers[TRUNCATIONS].any())
-        observed = self._observe(observations, {*acted, *self._there})
-        return observed, float(numbers[REWARDS].mean()), is_over and not is_truncated, is_truncated, _told(infos)
+            self.returns.append(self._sums)
+        is_truncated = is_over and any(truncated)
+        observed = self._observe(observations, there, {*acted, *there})
+        mean = sum(rewarded) / len(rewarded)
+        return observed, mean, is_over and not is_truncated, is_truncated, _told(infos)
 
-    def _note_there(self, ended: Iterable[str]) -> None:
-        """Notes which agents act next. `ended`: the agents to which the step gave a flag."""
-        agents = self.env.agents
-        if unknown := [agent for agent in agents if agent not in self._places]:
+    def _those_there(self) -> list[str]:
+        """Returns the agents that act next."""
+        if unknown := [agent for agent in self.env.agents if agent not in self._places]:
             raise InvalidEnvError(f"expected `agents` to be among {list(self._places)}, got {unknown}")
-        if ended or self._kept:
-            self._kept = {*self._kept, *ended}.intersection(agents)
-        self._there = [agent for agent in agents if agent not in self._kept]
+        return [agent for agent in self.env.agents if agent not in self._kept]
 
     def _check_names(self, method: str, results: Iterable[Mapping[str, Any]]) -> None:
         for result in results:
@@ -131,18 +128,20 @@ class AgentsEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
                     "`possible_agents` must name all agents"
                 )
 
-    def _observe(self, observations: Mapping[str, Any], shown: Iterable[str]) -> dict[str, Any]:
-        """Returns an observation. `shown`: the agents whose rows are not zeros."""
-        given = {agent: observations[agent] for agent in shown if agent in observations}
+    def _observe(self, observations: Mapping[str, Any], there: Iterable[str], shown: Container[str]) -> dict[str, Any]:
+        """Returns an observation. `there`: the agents that act next. `shown`: those whose rows are not zeros."""
         agents = dict[str, Any]()
         for group, blank in zip(self.groups, self._blanks, strict=True):
+            split = group.observation.flatten
+            given = [agent in shown and agent in observations for agent in group.agents]
             leaves = [
-                group.observation.flatten(given[agent], f"obs[{agent!r}]") if agent in given else blank
-                for agent in group.agents
+                split(observations[agent], self._labels[agent]) if is_given else blank
+                for agent, is_given in zip(group.agents, given, strict=True)
             ]
             agents[group.name] = joined(group.observation, leaves)
         alive = np.zeros(len(self._places), np.int8)
-        alive[[self._places[agent] for agent in self._there]] = 1
+        for agent in there:
+            alive[self._places[agent]] = 1
         return {"agents": agents, "alive": alive, **({"state": self.env.state()} if self._has_state else {})}
 
     def render(self) -> Any:
@@ -163,8 +162,9 @@ def _parts(result: Any, method: str, expected: str, count: int) -> tuple[Mapping
     """Returns the dicts by agent that a method of a parallel env has returned."""
     if not isinstance(result, (tuple, list)) or len(result) != count:
         raise InvalidEnvError(f"expected {method}() to return {expected}, got {_brief(result)}")
-    for name, part in zip(expected.strip("()").split(", "), result, strict=True):
-        if not isinstance(part, Mapping):
+    for i, part in enumerate(result):
+        if type(part) is not dict and not isinstance(part, Mapping):
+            name = expected.strip("()").split(", ")[i]
             raise InvalidEnvError(f"expected the {name} of {method}() to be a dict by agent, got {_brief(part)}")
     return tuple(result)
 
@@ -176,6 +176,8 @@ def _brief(value: Any) -> str:
 
 def _number(value: Any, agent: str) -> float:
     """Returns a reward as a float. It may be an array of shape (1,), as in a pool."""
+    if type(value) is float:
+        return value
     try:
         return math.fsum(value if isinstance(value, np.ndarray) and value.shape == (1,) else (value,))
     except (TypeError, ValueError):
