@@ -129,8 +129,12 @@ class SpaceCodec:
         leaves, objects = self.flatten(value, name)
         return self.build_one(leaves, copy.deepcopy(objects))
 
-    def split_batch(self, batch: Any, n: int) -> tuple[list[np.ndarray[Any, Any]], list[list[Any]] | None]:
+    def split_batch(
+        self, batch: Any, n: int, name: str = "actions"
+    ) -> tuple[list[np.ndarray[Any, Any]], list[list[Any]] | None]:
         """Splits a batch of `n` actions into an (n, *shape) array for each column, and the objects of each env.
+
+        Errors name the batch by `name`.
 
         The first axis must have length n; after it, axes of length 1 may be missing or added. Checks structure, number,
         shape, dtype, and the range of discrete choices. It does not check the bounds of a Box, because envs usually
@@ -139,15 +143,15 @@ class SpaceCodec:
         Raises:
             InvalidActionError: The batch does not fit. The text has the expected and the given value, and the path.
         """
-        arrays, per_env = self.flatten_batch(batch, n, "actions", InvalidActionError)
+        arrays, per_env = self.flatten_batch(batch, n, name, InvalidActionError)
         for column, array in zip(self.columns, arrays, strict=True):
             if column.choices is None:
                 continue
-            low, high = (np.broadcast_to(bound, array.shape) for bound in column.choices)
-            outside = (array < low) | (array > high)
+            outside = (array < column.choices[0]) | (array > column.choices[1])
             if outside.any():
+                low, high = (np.broadcast_to(bound, array.shape) for bound in column.choices)
                 where = np.unravel_index(int(outside.argmax()), array.shape)
-                at = f"actions{column.path}{''.join(f'[{i}]' for i in where)}"
+                at = f"{name}{column.path}{''.join(f'[{i}]' for i in where)}"
                 raise InvalidActionError(
                     f"expected {low[where]} <= action <= {high[where]} at {at}, got {array[where]}"
                 )

@@ -28,11 +28,11 @@ class StepColumn:
 
     Attributes:
         function: Called with the env; returns the value.
-        shape, dtype: Those of the value for one env.
+        shape, dtype: Those of the value for one env. If both are None, those of the function's value for a new env.
     """
 
     function: ExtraFn
-    shape: int | Sequence[int]
+    shape: int | Sequence[int] | None
     dtype: Any
 
 

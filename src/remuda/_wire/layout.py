@@ -15,6 +15,7 @@ from remuda import _core
 from remuda._wire.autoreset import AUTORESET_MODES, AutoresetMode
 from remuda._wire.codec import ColumnSpec, SpaceCodec
 from remuda._wire.info_columns import InfoColumn
+from remuda._wire.must_agree import Agreed
 
 T = TypeVar("T")
 
@@ -91,6 +92,7 @@ class Layout:
         rollout_rows: The largest number of rows of all rollouts together. Only rows in use take memory.
         computed: The caller's own columns.
         step_columns: The number of them that are step columns, see `StepColumn`. These come last.
+        must_agree: See `EnvReport`.
     """
 
     envs_of_worker: tuple[int, ...]
@@ -114,6 +116,7 @@ class Layout:
     max_memory: int = 0
     reward_shape: tuple[int, ...] = ()
     step_columns: int = 0
+    must_agree: Agreed = ()
     observation: SpaceCodec = field(init=False, repr=False, compare=False)
     action: SpaceCodec = field(init=False, repr=False, compare=False)
     plan: _core.Plan = field(init=False, repr=False, compare=False)

@@ -20,6 +20,7 @@ from remuda._wire.computed import check_same
 from remuda._wire.env_state import StateSupport
 from remuda._wire.failures import is_interrupt, text_of
 from remuda._wire.layout import Layout
+from remuda._wire.must_agree import Agreed, check_agreed
 from remuda._wire.rewards import check_same_rewards
 from remuda._worker.env_state import support_of
 from remuda._worker.forked_children import OneProcess
@@ -36,7 +37,11 @@ _DRAWING_WRAPPERS = ("AddRenderObservation", "PixelObservationWrapper", "RecordV
 
 @dataclass(frozen=True)
 class EnvReport:
-    """Describes an env that a worker has built."""
+    """Describes an env that a worker has built.
+
+    `must_agree`: names and values that a face compares among envs, beside their spaces: the property `must_agree` of
+    the class in which the face wraps its envs.
+    """
 
     observation_space: Space[Any]
     action_space: Space[Any]
@@ -47,6 +52,7 @@ class EnvReport:
     computed: tuple[ColumnSpec, ...] = ()  # columns of values that the caller's functions compute
     reward_shape: tuple[int, ...] = ()
     draws: bool = False
+    must_agree: Agreed = ()
 
 
 Reports: TypeAlias = "list[EnvReport | None]"
@@ -218,6 +224,7 @@ def check_fit(layout: Layout, reports: Sequence[EnvReport], first: int = 0, name
     Raises:
         SpaceMismatchError, InvalidEnvError: Names the envs and the difference.
     """
+    check_agreed(layout.must_agree, name, {env: one.must_agree for env, one in enumerate(reports, first)})
     if not layout.any_observation:  # otherwise observations are checked as they arrive
         spaces = [report.observation_space for report in reports]
         check_agreement("observation", layout.observation_space, name, spaces, first)
@@ -240,6 +247,7 @@ def report(
         computed=tuple(computed),
         reward_shape=reward_shape_of(env),
         draws=draws(env),
+        must_agree=env.must_agree if hasattr(type(env), "must_agree") else (),
     )
 
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
+import numpy.typing as npt
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+from gymnasium.vector.utils import batch_space, create_empty_array, iterate
+
+from remuda._wire.codec import SpaceCodec
 
 Space: TypeAlias = "gymnasium.Space[Any]"
+Leaves: TypeAlias = "tuple[Sequence[npt.NDArray[Any]], Sequence[Any]]"
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,16 @@ class Group:
         """The key of the group's arrays: the name of its first agent."""
         return str(self.agents[0])
 
+    @cached_property
+    def observation(self) -> SpaceCodec:
+        """Checks and splits observations of an agent by the rules of a pool."""
+        return SpaceCodec(self.observation_space)
+
+    @cached_property
+    def action(self) -> SpaceCodec:
+        """Checks and splits actions of an agent by the rules of a pool."""
+        return SpaceCodec(self.action_space)
+
 
 def groups_of(env: Any) -> tuple[Group, ...]:
     """Returns the groups of the agents of a parallel env."""
@@ -52,15 +67,19 @@ def joint_space(groups: Sequence[Group], kind: str) -> spaces.Dict:
     return spaces.Dict({group.name: batch_space(getattr(group, kind), len(group.agents)) for group in groups})
 
 
-def stacked(space: Space, values: Sequence[Any], blank: Any) -> Any:
-    """Returns the values of a group's agents as an element of their joint space. None stands for `blank`."""
-    if isinstance(space, spaces.Box):
-        rows = np.empty((len(values), *space.shape), space.dtype)
-        for row, value in enumerate(values):
-            rows[row] = blank if value is None else value
-        return rows
-    filled = [blank if value is None else value for value in values]
-    return concatenate(space, filled, create_empty_array(space, len(filled)))  # type: ignore[arg-type]
+def joined(codec: SpaceCodec, each: Sequence[Leaves], axis: int = 0) -> Any:
+    """Returns elements of a group's agents as a joint element, in arrays of their own.
+
+    `each`: by agent, the arrays and objects that the codec has made of its element. `axis`: that of the agents.
+    """
+    arrays = []
+    for column, parts in zip(codec.columns, zip(*(leaves for leaves, _ in each), strict=True), strict=True):
+        rows = np.empty((*parts[0].shape[:axis], len(each), *column.shape), column.dtype)
+        for i, part in enumerate(parts):
+            place: Any = (*[slice(None)] * axis, i)
+            rows[place] = part
+        arrays.append(rows)
+    return codec.build_batch(arrays, [objects for _, objects in each])
 
 
 def zeros_of(space: Space) -> Any:

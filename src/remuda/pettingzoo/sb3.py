@@ -19,8 +19,8 @@ class AgentsVecEnv(VecEnv):
     """All agents of parallel envs, env by env: row `env * agents + agent`, the order of SuperSuit.
 
     An agent that ends is done, with its last observation as `terminal_observation`. Until its env begins a new episode,
-    its row has zeros, and it is done once more when the env's episode ends. A failed env is `done` for all agents; the
-    zeros of its `terminal_observation` are then no observation.
+    its row has zeros as observations and rewards, and is not done again. If an env fails, the agents that were there
+    are done; the zeros of their `terminal_observation` are no observation.
 
     Attributes:
         envs: The `ParallelVectorEnv`; closing one closes the other.
@@ -45,28 +45,25 @@ class AgentsVecEnv(VecEnv):
             seed=seeds if any(seed is not None for seed in seeds) else None,
             options=options if any(options) else None,
         )
-        self.envs._note(batch)
         self._reset_seeds()
         self._reset_options()
         self.reset_infos = self._infos(batch)
         return self._rows(batch.obs)
 
     def step_async(self, actions: Any) -> None:
-        by_env = np.array(actions).reshape(self.envs.num_envs, self._count, *(self.action_space.shape or ()))
-        by_env[~self.envs._agents.there] = self.envs._agents.fillers[0]
+        by_env = np.asarray(actions).reshape(self.envs.num_envs, self._count, *(self.action_space.shape or ()))
         self.envs.pool.send({self._group.name: by_env})
 
     def step_wait(self) -> Any:
-        before, batch = self.envs._agents.there.copy(), self.envs.pool.recv()
-        rewards, terminations, truncations = self.envs._note(batch)
-        dones = (terminations | truncations | batch.dones[:, None]).reshape(-1)
+        batch = self.envs.pool.recv()
+        rewards, terminations, truncations = self.envs._newest.numbers
+        dones = (terminations | truncations).reshape(-1)
         infos, obs = self._infos(batch), self._rows(batch.obs)
         finals = None if batch.final_obs is None else self._rows(batch.final_obs)
         for row in np.flatnonzero(dones).tolist():
             env, agent = divmod(row, self._count)
             last = finals if batch.dones[env] else obs
-            known = before[env, agent] and last is not None
-            infos[row]["terminal_observation"] = _row(last, row) if known else self._blank
+            infos[row]["terminal_observation"] = self._blank if last is None else _row(last, row)
             infos[row]["TimeLimit.truncated"] = bool(truncations[env, agent] and not terminations[env, agent])
             if not batch.dones[env]:
                 _clear(obs, row)
@@ -77,7 +74,8 @@ class AgentsVecEnv(VecEnv):
         return _mapped(joint["agents"][self._group.name], lambda array: array.reshape(-1, *array.shape[2:]).copy())
 
     def _infos(self, batch: Batch) -> list[dict[str, Any]]:
-        return [dict(info.get(agent) or {}) for info in batch.infos for agent in self._group.agents]
+        own = [info.get("final_info", info) for info in batch.infos]  # at the end of an episode, those of its last step
+        return [dict(info.get(agent) or {}) for info in own for agent in self._group.agents]
 
     def close(self) -> None:
         self.envs.close()

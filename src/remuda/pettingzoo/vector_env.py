@@ -11,17 +11,20 @@ import numpy.typing as npt
 from gymnasium.vector.utils import batch_space
 
 import remuda
-from remuda import PoolOptions
+from remuda import PoolOptions, StepColumn
 from remuda._faces.hosted_extras import extras_of_hosted, hosting
 from remuda._faces.stats import HasStats
 from remuda.pettingzoo import agents_env
 from remuda.pettingzoo.agents import Agents, ByAgent, Flags
+from remuda.pettingzoo.agents_env import NUMBERS, numbers_of
 from remuda.pettingzoo.groups import Space
+from remuda.pettingzoo.newest import Newest
 from remuda.pettingzoo.rollout import ParallelRollout
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
+    from remuda import ColumnType
     from remuda.pettingzoo.sb3 import AgentsVecEnv
 
 Results: TypeAlias = "tuple[ByAgent, dict[str, npt.NDArray[np.float64]], Flags, Flags, Sequence[dict[str, Any]]]"
@@ -60,31 +63,53 @@ class ParallelVectorEnv(HasStats):
 
     If an env fails with `faults="restart"`, its agents that were there are truncated, with rewards of zero.
 
+    `env_ids`, `alive`, `final_obs`, `state` and `extras` belong to the newest results, whichever call has received
+    them: `step`, a rollout, or a call of `pool`. In `pool`, the reward of an env is the mean over `possible_agents`,
+    and the column "by_agent" of `extras` has the rewards, terminations and truncations of agents, (n, 3, agents).
+
     Attributes:
-        pool: The pool; its calls do not change what `alive` and the like have.
+        pool: The pool.
         possible_agents: The names of the agents.
-        env_ids: (n,) int64: the envs of the latest results, in the order of their rows.
-        alive: dict of (n,) bool: whether the agent is there, and acts next.
-        final_obs: A dict like the observations, of the rows that ended an episode in this step; only with same-step
-            autoreset, else None. Other rows are undefined.
-        state: The envs' `state()`, (n, ...), if `vector` was called with `state=True`; else None.
-        extras: The columns of the option `extras`, by name.
     """
 
     def __init__(
         self, env_fns: Sequence[Callable[[], Any]], *, state: bool = False, **options: Unpack[PoolOptions]
     ) -> None:
         given: Any = dict(options)
-        given["extras"], _ = extras_of_hosted(given.get("extras"))
+        given["extras"] = _with_numbers(given.get("extras"))
         self.pool = self._pool = remuda.Pool(hosting(partial(agents_env.build, with_state=state), env_fns), **given)
         groups, self.possible_agents = self.pool.apply(agents_env.groups_in, env_ids=[0])[0]
         in_same_step = self.pool.autoreset == "same_step"
-        self._agents = Agents(groups, self.possible_agents, self.num_envs, in_same_step=in_same_step)
-        self.env_ids: npt.NDArray[np.int64] = self.pool.env_ids
-        self.alive: Flags = self._agents.by_agent(self._agents.there)
-        self.final_obs: ByAgent | None = None
-        self.state: Any = None
-        self.extras: dict[str, npt.NDArray[Any]] = {}
+        self._agents = Agents(groups, self.possible_agents, in_same_step=in_same_step)
+        self._newest = Newest(self._agents, self.pool)
+
+    # -- the newest results ------------------------------------------------------------------------------
+
+    @property
+    def env_ids(self) -> npt.NDArray[np.int64]:
+        """(n,) int64: the envs of the newest results, in the order of their rows."""
+        return self._newest.env_ids
+
+    @property
+    def alive(self) -> Flags:
+        """dict of (n,) bool: whether the agent is there, and acts next."""
+        return self._agents.by_agent(self._newest.there)
+
+    @property
+    def final_obs(self) -> ByAgent | None:
+        """A dict like the observations, of the rows that ended an episode in this step; other rows are undefined. Only
+        with same-step autoreset, else None."""
+        return self._newest.final_obs
+
+    @property
+    def state(self) -> Any:
+        """The envs' `state()`, (n, ...), if `vector` was called with `state=True`; else None."""
+        return self._newest.state
+
+    @property
+    def extras(self) -> dict[str, npt.NDArray[Any]]:
+        """The columns of the option `extras`, by name: (n, ...)."""
+        return self._newest.extras
 
     # -- spaces ------------------------------------------------------------------------------------------
 
@@ -92,6 +117,11 @@ class ParallelVectorEnv(HasStats):
     def num_envs(self) -> int:
         """The number of envs."""
         return self.pool.num_envs
+
+    @property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """The agents with equal spaces, which share arrays and may share a policy, by the name of the first agent."""
+        return {group.name: group.agents for group in self._agents.groups}
 
     def single_observation_space(self, agent: str) -> Space:
         """The space of an agent's observations in one env."""
@@ -139,11 +169,13 @@ class ParallelVectorEnv(HasStats):
             InvalidActionError: Actions of an agent are missing or do not fit. Nothing was sent.
             Exception: Any error of `Pool.step`.
         """
-        return self._take(self.pool.step(self._agents.joint_actions(actions, env_ids), env_ids))
+        joint, targets = self._joint(actions, env_ids)
+        return self._take(self.pool.step(joint, targets))
 
     def send(self, actions: Mapping[str, Any], env_ids: Iterable[int] | None = None) -> None:
         """Sends actions, as for `step`, and returns at once. The errors are those of `step` and `Pool.send`."""
-        self.pool.send(self._agents.joint_actions(actions, env_ids), env_ids)
+        joint, targets = self._joint(actions, env_ids)
+        self.pool.send(joint, targets)
 
     def recv(
         self,
@@ -155,26 +187,28 @@ class ParallelVectorEnv(HasStats):
         """Waits for results, which `env_ids` then names. Arguments and errors: see `Pool.recv`. Returns: see `step`."""
         return self._take(self.pool.recv(min_envs, timeout, max_envs, order))
 
-    def rollout(self, steps: int) -> ParallelRollout:
-        """Returns a rollout: memory that the workers fill with `steps` steps of all envs. See `Pool.rollout`."""
-        return ParallelRollout(self._agents, self.pool.rollout(steps))
+    def rollout(self, steps: int, columns: Mapping[str, ColumnType] | None = None, parts: int = 1) -> ParallelRollout:
+        """Returns a rollout: memory that the workers fill with `steps` steps of all envs.
+
+        The arguments and errors are those of `Pool.rollout`.
+        """
+        self._newest.follow()
+        self._newest.let_go()
+        return ParallelRollout(self._agents, self.pool.rollout(steps, columns, parts), self._newest)
 
     # -- results -----------------------------------------------------------------------------------------
 
-    def _take(self, batch: remuda.Batch) -> Results:
-        rewards, terminations, truncations = map(self._agents.by_agent, self._note(batch))
-        return self._agents.observations(batch.obs), rewards, terminations, truncations, batch.infos
+    def _joint(self, actions: Mapping[str, Any], env_ids: Iterable[int] | None) -> tuple[Any, Sequence[int] | None]:
+        """Returns the actions as the pool expects them, and the checked env ids; None for all."""
+        self._newest.follow()
+        targets = self.pool._targets(env_ids)
+        joint = self._agents.joint_actions(actions, targets, self._newest.may_act(targets))
+        return joint, None if env_ids is None else targets
 
-    def _note(self, batch: remuda.Batch) -> tuple[Any, Any, Any]:
-        """Keeps what the attributes tell of a batch. Returns its rewards, terminations and truncations: (n, agents)."""
-        agents, self.env_ids = self._agents, batch.env_ids
-        before, there = agents.there[batch.env_ids], agents.alive(batch.obs["alive"], batch.dones)
-        numbers = agents.numbers(batch.rewards, batch.truncations, before)
-        agents.there[batch.env_ids] = there
-        self.alive, self.extras, self.state = agents.by_agent(there), batch.extras, batch.obs.get("state")
-        final = batch.final_obs if agents.in_same_step else None
-        self.final_obs = None if final is None else agents.observations(final)
-        return numbers
+    def _take(self, batch: remuda.Batch) -> Results:
+        rewards, terminations, truncations = map(self._agents.by_agent, self._newest.numbers)
+        infos = AgentInfos(batch.infos, self._agents) if self._agents.in_same_step else batch.infos
+        return self._agents.observations(batch.obs), rewards, terminations, truncations, infos
 
     # -- calls -------------------------------------------------------------------------------------------
 
@@ -189,6 +223,18 @@ class ParallelVectorEnv(HasStats):
     def set_attr(self, name: str, value: Any, env_ids: Iterable[int] | None = None, *, lasting: bool = False) -> None:
         """Sets an attribute of each parallel env. See `Pool.set_attr`."""
         self.pool.set_attr(name, value, env_ids, lasting=lasting)
+
+    def agent_returns(self) -> dict[str, npt.NDArray[np.float64]]:
+        """Returns the sums of rewards of each agent in the last episodes of the envs, 15 of each env at most.
+
+        `stats().returns` has the mean over agents for the same episodes. An env that is rebuilt begins again. In an
+        episode in which an agent was never there, its sum is 0. The errors are those of `Pool.call`.
+
+        Returns: dict by agent of (episodes,) float64, env by env, the latest of each env last.
+        """
+        of_envs = self.pool.apply_async(agents_env.returns_of, with_spares=True).result()
+        rows = [row for of_env in of_envs for row in of_env]
+        return self._agents.by_agent(np.reshape(rows, (-1, len(self.possible_agents))))
 
     def render(self) -> list[Any]:
         """Returns `render()` of each env. See `Pool.render`."""
@@ -222,3 +268,38 @@ class ParallelVectorEnv(HasStats):
 
     def __repr__(self) -> str:
         return f"<ParallelVectorEnv of {self.num_envs} envs with {len(self.possible_agents)} agents>"
+
+
+class AgentInfos(Sequence[dict[str, Any]]):
+    """The infos of a batch, in which `final_obs` is a dict by agent."""
+
+    def __init__(self, infos: Sequence[dict[str, Any]], agents: Agents) -> None:
+        self._infos, self._agents = infos, agents
+
+    def __len__(self) -> int:
+        return len(self._infos)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self._translated(info) for info in self._infos[index]]
+        return self._translated(self._infos[index])
+
+    def _translated(self, info: dict[str, Any]) -> dict[str, Any]:
+        final = info.get("final_obs")
+        return info if final is None else {**info, "final_obs": self._agents.observations(final, axis=0)}
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+
+def _with_numbers(extras: Any) -> Any:
+    """Returns the option `extras` for hosts, with the column of the rewards and flags of agents."""
+    own = StepColumn(numbers_of, None, None)
+    if extras is None:
+        return {NUMBERS: own}
+    columns, _ = extras_of_hosted(extras)
+    if not isinstance(columns, Mapping):
+        return columns
+    if NUMBERS in columns:
+        raise ValueError(f"expected another name than {NUMBERS!r} in extras, which has the rewards and flags of agents")
+    return {**columns, NUMBERS: own}

@@ -36,7 +36,7 @@ def test_rows_are_those_of_the_agents() -> None:
         seeds = venv._seeds[::3]
         obs = venv.reset()
         expected, _ = twin.reset(seed=seeds)
-        agents, rng, truncated = envs.possible_agents, np.random.default_rng(0), 0
+        agents, rng, truncated, absent = envs.possible_agents, np.random.default_rng(0), 0, 0
         assert venv.num_envs == 6 and obs.shape == (6, 2, 2)
         for _ in range(40):
             actions = rng.integers(0, 4, 6)
@@ -49,22 +49,46 @@ def test_rows_are_those_of_the_agents() -> None:
                 reward, terminated, cut_off = (each[name][env] for each in numbers)
                 is_over = not any(twin.alive[each][env] for each in agents) or "final_info" in own[env]
                 assert rewards[row] == np.float32(reward)
-                assert dones[row] == (terminated or cut_off or is_over)
+                assert dones[row] == (terminated or cut_off)
                 if not dones[row]:
                     assert (obs[row] == expected[name][env]).all() and "terminal_observation" not in infos[row]
+                    absent += not before[env, agent]
                     continue
+                assert before[env, agent]
                 last = twin.final_obs if is_over else expected
                 assert infos[row]["TimeLimit.truncated"] == bool(cut_off and not terminated)
                 truncated += infos[row]["TimeLimit.truncated"]
                 assert last is not None
-                shown = infos[row]["terminal_observation"]
-                assert (shown == (last[name][env] if before[env, agent] else 0)).all()
+                assert (infos[row]["terminal_observation"] == last[name][env]).all()
                 assert (obs[row] == (expected[name][env] if is_over else 0)).all()
-        assert truncated > 3
+        assert truncated > 3 and absent > 3
         assert venv.get_attr("time") == [time for time in twin.get_attr("time") for _ in agents]
         assert venv.env_method("state", indices=[5])[0].tolist() == twin.call("state")[1].tolist()
         venv.set_attr("luck", 7, indices=[1])
         assert envs.get_attr("luck")[0] == 7
+
+
+def test_a_monitor_counts_an_episode_for_each_life_of_an_agent() -> None:
+    from stable_baselines3.common.vec_env import VecMonitor
+
+    with vector([Equals] * 2, autoreset="same_step") as envs, vector([Equals] * 2, autoreset="same_step") as twin:
+        venv = envs.to_sb3()
+        monitor = VecMonitor(venv)
+        monitor.seed(3)
+        seeds = venv._seeds[::3]
+        monitor.reset()
+        twin.reset(seed=seeds)
+        sums, returns, counted = np.zeros((2, 3)), list[float](), list[float]()
+        for _ in range(40):
+            _, _, _, infos = monitor.step(np.ones(6, int))
+            counted += [info["episode"]["r"] for info in infos if "episode" in info]
+            _, *numbers, _ = twin.step({agent: np.ones(2, int) for agent in twin.possible_agents})
+            rewards, terminated, truncated = (np.stack(list(each.values()), axis=1) for each in numbers)
+            sums += rewards
+            returns += sums[terminated | truncated].tolist()
+            sums[terminated | truncated] = 0
+        np.testing.assert_allclose(counted, returns, rtol=1e-5)
+        assert len(counted) > 20 and min(counted) > 0
 
 
 def test_ppo_learns_from_agents() -> None:

@@ -174,9 +174,11 @@ def test_agents_that_are_in_no_env_need_no_action() -> None:
     [
         ({"b0": None}, "expected actions of 'b0', which is in envs 0, 1, got none"),
         ({"c0": np.zeros(2)}, "expected agents of"),
-        ({"a0": np.zeros(3, int)}, "expected 2 actions of Discrete(4), got an array of shape (3,)"),
-        ({"a0": np.zeros(2)}, "expected actions of the dtype int64, got float64"),
-        ({"a0": np.array([9, 9])}, "expected 0 <= action <= 3"),
+        ({"a0": np.zeros(3, int)}, "expected an array of shape (2,) and dtype int64 at actions['a0'], got an array of"),
+        ({"a0": np.array([0.5, 0])}, "in which actions['a0'][0] is 0.5"),
+        ({"a0": 1}, "expected an array of shape (2,) and dtype int64 at actions['a0'], got int: 1"),
+        ({"b0": np.array([[1.0]])}, "expected an array of shape (2, 1) and dtype float32 at actions['b0']"),
+        ({"a0": np.array([9, 9])}, "expected 0 <= action <= 3 at actions['a0'][0], got 9"),
     ],
     ids=str,
 )

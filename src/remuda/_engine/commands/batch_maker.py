@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Protocol
 
 from remuda import _core
 from remuda._engine.batches.batch import Batch, Source
@@ -16,6 +17,16 @@ from remuda._wire.info_columns import InfoColumn
 from remuda._wire.pickling import dump, load
 from remuda._wire.requests import AddInfoColumns
 from remuda.errors import BrokenPoolError
+
+
+class Listener(Protocol):
+    """A part of a face that follows the results of a pool, whichever call receives them."""
+
+    def note(self, batch: Batch) -> None:
+        """Called with each batch before it is returned."""
+
+    def forget(self, env_ids: Sequence[int]) -> None:
+        """Called before results of these envs are dropped."""
 
 
 class BatchMaker:
@@ -33,6 +44,7 @@ class BatchMaker:
         self._announced = [0] * len(running.backend.workers)  # the number of columns that were sent to each worker
         self._advise_at = 0
         self._advise: Callable[[], Callable[[], None] | None] = lambda: None
+        self._listener: Callable[[], Listener | None] = lambda: None
         observation = running.layout.observation
         self.source = Source(
             observation,
@@ -53,11 +65,29 @@ class BatchMaker:
     def advise_at(self, number: int, advise: Callable[[], Callable[[], None] | None]) -> None:
         """At the batch with this number (from 1), calls `advise`, and then the function that it returns, if any."""
         self._advise_at, self._advise = number, advise
-        self._running.hub.callbacks.look_at = number
+        self._look_later()
+
+    def listen(self, listener: Callable[[], Listener | None]) -> None:
+        """Calls the listener for each later batch. `listener`: returns it, or None if it is gone."""
+        self._listener = listener
+        self._look_later()
+
+    def forget(self, env_ids: Sequence[int]) -> None:
+        """Tells the listener that results of these envs are about to be dropped."""
+        if (listener := self._listener()) is not None:
+            listener.forget(env_ids)
+
+    def _look_later(self) -> None:
+        """Chooses the next batch for `look`: the very next one if there is a listener."""
+        next_number = self._running.hub.caller.batches + 1
+        self._running.hub.callbacks.look_at = self._advise_at if self._listener() is None else next_number
 
     def look(self, batch: Batch) -> None:
-        """Handles a batch with new keys in infos, or with the number given to `advise_at`. The hub calls this."""
+        """Handles a batch with new keys in infos, or with the number that `_look_later` chose. The hub calls this."""
+        self._look_later()
         self._give_columns(batch._rows_matter())
+        if (listener := self._listener()) is not None:
+            listener.note(batch)
         if self._running.hub.caller.batches == self._advise_at and (advise := self._advise()) is not None:
             advise()
 

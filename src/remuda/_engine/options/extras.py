@@ -37,7 +37,7 @@ def _read(name: Any, given: Any) -> Computed:
     if name in _TAKEN:
         raise ValueError(f"expected another name than {name!r} in extras, which a batch has already")
     of_step = isinstance(given, StepColumn)
-    pair = (given.function, (given.shape, given.dtype)) if isinstance(given, StepColumn) else given
+    pair = _parts_of(given) if isinstance(given, StepColumn) else given
     function, declared = pair if isinstance(pair, tuple) and len(pair) == 2 else (pair, None)
     if not callable(function):
         raise TypeError(
@@ -45,6 +45,12 @@ def _read(name: Any, given: Any) -> Computed:
             f"StepColumn, got {given!r}"
         )
     return Computed(name, function, None if declared is None else _read_declared(path_of(name), declared), of_step)
+
+
+def _parts_of(column: StepColumn) -> Any:
+    """Returns the function of a step column, with its declaration if it has one."""
+    is_found = column.shape is None and column.dtype is None
+    return column.function if is_found else (column.function, (column.shape, column.dtype))
 
 
 def _read_declared(path: str, declared: Any) -> ColumnSpec:

@@ -309,6 +309,8 @@ class Part:
 
     @with_hub_lock
     def _drop_pending(self) -> None:
+        slots = self._engine.running.slots
+        self._engine.batches.forget([slot for slot in self._ids if not slots.is_idle(slot)])
         self._exchange.drop_pending(self._part)
 
     @property

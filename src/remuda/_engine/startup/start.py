@@ -146,6 +146,7 @@ def _layout(settings: Settings, reports: Sequence[EnvReport]) -> Layout:
         step_columns=sum(column.of_step for column in check_extras(settings.extras)),
         reward_shape=reports[0].reward_shape,
         any_observation=override is not None,
+        must_agree=reports[0].must_agree,
     )
     check_fit(layout, reports, name="env 0")
     if not _core.Arena.is_sparse:
