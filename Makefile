@@ -30,7 +30,7 @@ USER_TYPES := tests/test_types.py  # type checkers read all of NumPy and Gymnasi
 PYTEST := -m pytest $(SLOW) --numprocesses $(JOBS) --dist worksteal --ignore tests/cluster --ignore $(USER_TYPES)
 FACE   := -m pytest $(SLOW)  # those of one face take as long as the others meanwhile
 
-.PHONY: help venv demo test pytest lint style types format core-test site-unbuilt sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested ray-test ray-untested mlagents-test mlagents-untested bench \
+.PHONY: help venv demo test check nightly pytest lint style types format core-test site-unbuilt sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested ray-test ray-untested mlagents-test mlagents-untested bench \
     old-gymnasium-test old-gymnasium-untested tasks-test tasks-untested wheels docs test-portable test-free-threaded free-threaded-untested test-lowest test-newest test-pythons clean
 
 # Without Spin, `make test` reports that the models were not verified.
@@ -165,6 +165,12 @@ test: $(WHEEL)  ## everything that must hold: style, types, the core's own tests
 	@failed=0; \
 	$(MAKE) --no-print-directory --jobs --keep-going --output-sync=target AT_ONCE='>&3 2>&3' $(CHECKS) 3>&1 || failed=1; \
 	$(MAKE) --no-print-directory $(RAY) || failed=1; exit $$failed
+
+check: style types  ## what your change touches, in two minutes: style, types, and some of the tests
+	$(BIN)/python packaging/check.py
+
+nightly: sanitize soak test-portable test-lowest test-pythons  ## what takes hours: sanitizers, random faults, learning, other systems and Pythons
+	$(BIN)/python -m pytest $(SLOW) --numprocesses $(JOBS) -m nightly tests
 
 pytest: $(VENV)/test.stamp
 	$(BIN)/python $(PYTEST) $(AT_ONCE)

@@ -11,6 +11,7 @@ from collections.abc import Container, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import cpu_seconds
 import pytest
 from hypothesis import HealthCheck, settings
 from programs import children, collect, script, start_method  # noqa: F401 - fixtures for all tests
@@ -69,6 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # shells start background commands so
         # tests send SIGINT to this process and to others that inherit its handlers
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.pluginmanager.register(cpu_seconds)
     config.stash[REAPER] = start_reaper()
     config.stash[STDERR] = os.dup(2)  # a copy of stderr; pytest captures descriptor 2 while tests run
 
