@@ -34,7 +34,8 @@ def main() -> int:
     if chosen:
         print("tests:", *chosen, flush=True)
         code |= subprocess.call([sys.executable, "-m", "pytest", "-q", "--numprocesses", "4", *chosen])
-    print("left out; `make test` has them:", ", ".join(left_out) or "tests of folders that import nothing of the change")
+    rest = ", ".join(left_out) or "tests of folders that import nothing of the change"
+    print("left out; `make test` has them:", rest)
     return code
 
 
@@ -46,13 +47,15 @@ def _changed() -> Iterator[str]:
 
 
 def _git(*command: str) -> list[str]:
-    return subprocess.run(["git", *command], stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    return subprocess.run(["git", *command], stdout=subprocess.PIPE, text=True, check=False).stdout.splitlines()
 
 
 def _own_tests(changed: list[Path]) -> Iterator[str]:
     for path in changed:
-        if path.parts[0] == "tests" and path.suffix == ".py":
-            yield from [str(path)] if path.name.startswith("test_") else _files_with(rf"^(from|import) {path.stem}\b", "tests")
+        if path.parts[0] == "tests" and path.name.startswith("test_"):
+            yield str(path)
+        elif path.parts[0] == "tests" and path.suffix == ".py":
+            yield from _files_with(rf"^(from|import) {path.stem}\b", "tests")
         elif path.parts[:2] == ("src", "core"):
             yield from _OF_THE_CORE
         elif path.parts[:2] == ("src", "remuda"):

@@ -1,8 +1,8 @@
 """Measures the CPU seconds of each group of tests: those of a folder, with all processes that they start.
 
-Unlike times, CPU seconds do not change with the load. Each run of pytest writes them to `build/cpu/`, prints the dearest
-groups, and compares them with the table in CONTRIBUTING.md. `python tests/cpu_seconds.py` writes that table anew from
-`build/cpu/`, after `make test`.
+Unlike times, CPU seconds do not change with the load. Each run of pytest writes them to `build/cpu/`, prints the
+dearest groups, and compares them with the table in CONTRIBUTING.md. `python tests/cpu_seconds.py` writes that table
+anew from `build/cpu/`, after `make test`.
 """
 
 from __future__ import annotations

@@ -14,6 +14,9 @@ class StatsCallback(BaseCallback):
 
         model.learn(100_000, callback=remuda.sb3.StatsCallback())
 
+    Args:
+        verbose: as for all callbacks of Stable-Baselines3; this one prints nothing.
+
     Raises:
         TypeError: when the learning begins, if the vector env, without its wrappers, is not one of remuda.
     """
