@@ -59,7 +59,7 @@ class Learner:
         return rollout
 
     def learn(self, rollout: remuda.pettingzoo.ParallelRollout) -> None:
-        obs, columns = joined(rollout.obs), rollout.rollout.columns
+        obs, columns = joined(rollout.obs), rollout.columns
         with torch.no_grad():
             last = self.critic(obs[:, -1]).squeeze(-1)
         kept = {name: torch.as_tensor(column).permute(2, 0, 1) for name, column in columns.items()}

@@ -67,10 +67,13 @@ class Agents:
         codec, name = self.group_of[agent].action, f"actions[{agent!r}]"
         try:
             return codec.split_batch(given, len(there), name)[0], ()
-        except InvalidActionError:
+        except InvalidActionError as refusal:
             if there.all():
                 raise
-        placed = _with_rows(codec.build_one(filler[0], ()), given, ~there)
+            try:
+                placed = _with_rows(codec.build_one(filler[0], ()), given, ~there)
+            except (AttributeError, IndexError, TypeError, ValueError):  # it has another form than actions
+                raise refusal from None
         return codec.split_batch(placed, len(there), name)[0], ()
 
     def numbers(self, rows: Any, truncated: Any, before: Any) -> tuple[Any, Any, Any]:
@@ -125,13 +128,11 @@ def _along(tree: Any, axis: int, index: int) -> Any:
 
 
 def _with_rows(filler: Any, given: Any, rows: npt.NDArray[np.bool_]) -> Any:
-    """Returns a copy of some actions with `filler` in these rows. What is no batch of actions is returned as it is."""
+    """Returns a copy of some actions with `filler` in these rows."""
     if isinstance(filler, dict):
         return {key: _with_rows(filler[key], own, rows) if key in filler else own for key, own in given.items()}
     if isinstance(filler, tuple):
         return tuple(_with_rows(one, own, rows) for one, own in zip(filler, given, strict=True))
     array = np.array(given)
-    if array.shape[:1] != rows.shape:
-        return given
     array[rows] = np.reshape(filler, (1,) * (array.ndim - 1)) if filler.ndim == 0 else filler
     return array

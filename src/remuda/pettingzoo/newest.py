@@ -34,7 +34,7 @@ class Newest:
         self.numbers: tuple[Any, Any, Any] = (None, None, None)
         self.follow()
         self._may_act[:] = False  # no env has been reset
-        self.there = self._there
+        self.there = self._there.copy()
 
     def follow(self) -> None:
         """Follows the pool's engine, which `Pool.resize` replaces. Results that were missed are counted as unknown."""

@@ -51,8 +51,10 @@ class AgentsVecEnv(VecEnv):
         return self._rows(batch.obs)
 
     def step_async(self, actions: Any) -> None:
-        by_env = np.asarray(actions).reshape(self.envs.num_envs, self._count, *(self.action_space.shape or ()))
-        self.envs.pool.send({self._group.name: by_env})
+        codec = self._group.action
+        arrays, _ = codec.split_batch(actions, self.num_envs)
+        by_env = [array.reshape(self.envs.num_envs, self._count, *array.shape[1:]) for array in arrays]
+        self.envs.pool.send({self._group.name: codec.build_batch(by_env, [])})
 
     def step_wait(self) -> Any:
         batch = self.envs.pool.recv()

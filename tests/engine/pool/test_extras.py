@@ -282,6 +282,15 @@ def test_a_step_column_keeps_the_value_of_the_step_that_ended_the_episode() -> N
         assert pool.recv().extras["then"].tolist() == [0, 0]
 
 
+def test_a_step_column_without_a_declaration_is_like_its_first_value() -> None:
+    extras: Any = {"then": StepColumn(lambda env: np.full(3, env.steps, np.int16), None, None)}
+    with Pool(counting(2, 3), extras=extras, autoreset="same_step", backend="serial") as pool:
+        pool.reset()
+        values = [pool.step([1, 1]).extras["then"] for _ in range(4)]
+        assert [value[0].tolist() for value in values] == [[1] * 3, [2] * 3, [3] * 3, [1] * 3]
+        assert values[0].dtype == np.int16
+
+
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 def test_a_step_column_is_zero_in_the_row_of_a_fault(mode: Any, tmp_path: Path) -> None:
     extras = {"value": StepColumn(lambda env: [env.steps, 5], (2,), np.float32)}

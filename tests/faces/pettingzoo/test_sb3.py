@@ -13,6 +13,7 @@ pytest.importorskip("stable_baselines3")
 
 from parallel_envs import Crowd
 
+from remuda import InvalidActionError
 from remuda.pettingzoo import vector
 
 
@@ -89,6 +90,31 @@ def test_a_monitor_counts_an_episode_for_each_life_of_an_agent() -> None:
             sums[terminated | truncated] = 0
         np.testing.assert_allclose(counted, returns, rtol=1e-5)
         assert len(counted) > 20 and min(counted) > 0
+
+
+@pytest.mark.parametrize("actions", [np.ones((3, 2), int), np.ones(5, int), np.full(6, 0.5), np.full(6, 9)], ids=str)
+def test_actions_that_do_not_fit_are_refused(actions: Any) -> None:
+    with vector([Equals] * 2, autoreset="same_step", backend="serial") as envs:
+        venv = envs.to_sb3()
+        venv.reset()
+        with pytest.raises(InvalidActionError, match="at actions"):
+            venv.step(actions)
+        venv.step(np.ones((6, 1), int))
+
+
+def test_infos_at_an_end_are_those_of_the_last_step() -> None:
+    with vector([Equals], autoreset="same_step", backend="serial") as envs:
+        venv = envs.to_sb3()
+        venv.reset()
+        seen = 0
+        for time in range(1, 10):
+            _, _, dones, infos = venv.step(np.ones(3, int))
+            for row in np.flatnonzero(dones):
+                assert infos[row]["of"] == envs.possible_agents[row] and infos[row]["time"] == time
+                seen += 1
+            if envs.final_obs is not None:
+                break
+        assert seen
 
 
 def test_ppo_learns_from_agents() -> None:

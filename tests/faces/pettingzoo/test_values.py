@@ -106,6 +106,21 @@ def test_actions_follow_the_rules_of_a_pool(kind: str) -> None:
         assert leaf.tolist() == [3, 255] and leaf.dtype == np.uint8
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "bad", [None, 1, "ab", [[1, 2], [3]], [[1, 2]], np.zeros((2, 3)), {"inner": 1}, ((1, 2),)], ids=str
+)
+def test_actions_in_another_form_are_refused_for_absent_agents_too(kind: str, bad: Any) -> None:
+    space, wrapped = KINDS[kind]
+    with vector([lambda: Shower(space, wrapped((1, 2)), terminations={"b": True})] * 2, backend="serial") as envs:
+        envs.reset()
+        envs.step({agent: envs.action_space(agent).sample() for agent in "ab"})
+        assert not envs.alive["b"].any()
+        for given in (bad, {"Box": bad, "Dict": {"inner": bad}, "Tuple": (bad, np.zeros(2, int))}[kind]):
+            with pytest.raises(InvalidActionError, match=r"at actions\['b'\]"):
+                envs.step({"a": envs.action_space("a").sample(), "b": given})
+
+
 @pytest.mark.parametrize("reward", [1, np.float32(1), np.array([1.0]), np.array(1), np.bool_(True)], ids=repr)
 def test_rewards_that_are_numbers_are_taken(reward: Any) -> None:
     _, rewards, *_ = stepped(lambda: Shower(rewards={"a": reward, "b": 0}))
