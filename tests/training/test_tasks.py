@@ -263,6 +263,17 @@ def test_a_unit_with_a_fault_is_played_again(how: str, backend: Any, kind: str, 
     assert {row["attempts"] for row in results.rows} == {1, 2}
 
 
+@pytest.mark.parametrize("fault", [False, "valve 3"])
+def test_an_env_may_have_the_key_fault(fault: Any) -> None:
+    class Valves(Walk):
+        def step(self, action: Any) -> Any:
+            *results, info = super().step(action)
+            return *results, info | {"fault": fault, "final_info": {}}
+
+    run = partial(evaluate_tasks, still, episodes=5, num_envs=2, backend="serial")
+    assert run([Task("walk", Valves)]).rows == run([Task("walk", Walk)]).rows
+
+
 @pytest.mark.parametrize(
     ("info", "expected"),
     [({}, "of episode . of task 'short' to have the key 'is_success'"), ({"is_success": 0.5}, "got 0.5")],

@@ -280,8 +280,9 @@ class _Play:
     def _end(self, env: int, terminated: bool, info: dict[str, Any]) -> None:
         """Ends the current episode of an env. If a fault has ended it, the env plays the episode again."""
         episode = self._queues[env][0]
-        info = info.get("final_info", info)  # same-step autoreset puts the old episode's info into `final_info`
-        if (fault := info.get("fault")) is not None:
+        if self._pool.autoreset == "same_step":  # there an env's own "final_info" is within this one
+            info = info["final_info"]
+        if isinstance(fault := info.get("fault"), Fault):  # else the key is the env's own
             self._note_fault(episode, fault)
             self._returns[episode], self._lengths[episode] = 0, 0
             return
