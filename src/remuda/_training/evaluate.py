@@ -27,6 +27,7 @@ from remuda._training.arguments import (
     check_seeds,
     check_videos,
 )
+from remuda._training.closing import ClosingPool
 from remuda._training.evaluation import Evaluation
 from remuda._training.own_faults import is_own
 from remuda._training.success import Success, check_success, is_success
@@ -98,7 +99,7 @@ def evaluate(
         RestartLimitError: An episode ended three times by a fault of its own env; the message names both. Faults that
             another env of the same worker has caused do not count.
         MissingFrameworkError: rich, for `progress`, or moviepy, for videos, is not installed.
-        Exception: The pool raised it; see `Pool`.
+        Exception: The pool raised it; see `Pool`. Errors of closing the pool are logged.
     """
     return prepare(
         policy, envs, episodes, seed, seeds, reset_options, success, video_folder, video_episodes, progress, options
@@ -150,7 +151,7 @@ def _pool_of(envs: Pool | list[Callable[[], Any]], episodes: int, options: PoolO
     factories = envs[:episodes]  # further envs would have no episode to play
     if isinstance(workers := options.get("num_workers"), int) and workers <= len(envs):
         options["num_workers"] = min(workers, len(factories))
-    return Pool(factories, **options)
+    return ClosingPool(Pool(factories, **options))
 
 
 @dataclass(frozen=True)
