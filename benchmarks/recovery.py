@@ -24,7 +24,7 @@ from harness.options import parse_options
 from harness.session import Session
 from harness.tables import table
 
-from remuda import FaultPolicy, Pool
+from remuda import Fault, FaultPolicy, Pool
 from remuda._system.machine import describe
 
 START_METHODS = ("forkserver", "fork", "spawn")
@@ -93,7 +93,7 @@ def recover(pool: Pool, victim: int) -> Recovery:
         batch = pool.recv(min_envs=1)
         if (row := np.flatnonzero(batch.env_ids == victim)).size:
             now = time.perf_counter() - begin
-            if "fault" in batch.infos[row[0]]:
+            if isinstance(batch.infos[row[0]].get("fault"), Fault):
                 reported = now
             elif is_back:
                 stepping = now

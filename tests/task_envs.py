@@ -83,3 +83,31 @@ class Flat(Walk):
     """A walk with other observations."""
 
     observation_space = spaces.Box(-1000, 1000, (4,), np.float64)
+
+
+class Closing(Walk):
+    """A walk with an accident in `close`."""
+
+    def __init__(self, accident: Any) -> None:
+        super().__init__()
+        self._accident = accident
+
+    def close(self) -> None:
+        self._accident()
+
+
+class DeadlyToLoad:
+    """Makes walks. Kills the worker that unpickles it, at those loads whose numbers are in `deadly`."""
+
+    def __init__(self, counts: Path, deadly: tuple[int, ...]) -> None:
+        self._counts, self._deadly = counts, deadly
+
+    def __call__(self) -> Walk:
+        return Walk()
+
+    def __setstate__(self, state: Any) -> None:
+        self.__dict__.update(state)
+        number = self._counts.stat().st_size if self._counts.exists() else 0
+        _add(self._counts)
+        if number in self._deadly:
+            os.kill(os.getpid(), signal.SIGKILL)

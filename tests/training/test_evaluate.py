@@ -149,6 +149,32 @@ def test_an_existing_pool_plays_the_same_and_stays_open(autoreset: Any) -> None:
         assert len(pool.reset(seed=0)) == 3
 
 
+class OwnKeys(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Has infos under keys that remuda also writes. Raises in the second step of an episode, if `mark` is missing."""
+
+    def __init__(self, mark: Path, fault: Any) -> None:
+        super().__init__(Lottery(length=3))
+        self._mark, self._fault = mark, fault
+
+    def step(self, action: Any) -> Any:
+        *results, info = super().step(action)
+        if self.unwrapped.steps == 2 and not self._mark.exists():  # type: ignore[attr-defined]
+            self._mark.touch()
+            raise RuntimeError("a true fault")
+        return *results, info | {"fault": self._fault, "final_info": 0.5}
+
+
+@pytest.mark.parametrize("fault", [False, "valve 3", None])
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
+def test_keys_of_an_env_that_remuda_also_writes_are_the_envs_own(autoreset: Any, fault: Any, tmp_path: Path) -> None:
+    options: Any = {"faults": FaultPolicy("restart", backoff=0), "backend": "serial", "autoreset": autoreset}
+    fns = [lambda: OwnKeys(tmp_path / "mark", fault)] * 2
+    result = evaluate(never, fns, episodes=4, seed=3, success="is_success", **options)
+    assert result.infos == ({"is_success": True, "fault": fault, "final_info": 0.5},) * 4
+    assert result.success_rate == 1 and result.lengths.tolist() == [3] * 4
+    assert [fault.kind for fault in result.faults] == ["exception"]
+
+
 def test_the_first_episodes_to_finish_are_short_and_the_first_to_start_are_not() -> None:
     episodes, n = 40, 20
     lengths = [alone(episode)[1] for episode in range(10 * episodes)]

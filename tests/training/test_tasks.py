@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import accidents
 import numpy as np
 import pytest
-from task_envs import Flat, Mortal, Walk, kills
+from task_envs import Closing, DeadlyToLoad, Flat, Mortal, Walk, kills
 
 import remuda
 from remuda import FaultPolicy, Task, TaskResults, evaluate_tasks
@@ -273,6 +274,17 @@ def test_a_unit_with_a_fault_is_played_again(how: str, backend: Any, kind: str, 
     assert {row["attempts"] for row in results.rows} == {1, 2}
 
 
+@pytest.mark.parametrize("fault", [False, "valve 3"])
+def test_an_env_may_have_the_key_fault(fault: Any) -> None:
+    class Valves(Walk):
+        def step(self, action: Any) -> Any:
+            *results, info = super().step(action)
+            return *results, info | {"fault": fault, "final_info": {}}
+
+    run = partial(evaluate_tasks, still, episodes=5, num_envs=2, backend="serial")
+    assert run([Task("walk", Valves)]).rows == run([Task("walk", Walk)]).rows
+
+
 @pytest.mark.parametrize(
     ("info", "expected"),
     [({}, "of episode . of task 'short' to have the key 'is_success'"), ({"is_success": 0.5}, "got 0.5")],
@@ -385,6 +397,31 @@ def test_a_task_that_cannot_begin_has_faults_on_each_backend(backend: Any, make:
     assert [row["attempts"] for row in results.faulted] == [2, 2, 2] and len(results["plain"].faulted) == 0
     assert all(text.startswith("exception in ") for row in results.faulted for text in row["faults"])
     assert "(3 ended by faults)" in repr(results)
+
+
+@pytest.mark.parametrize(("accident", "backend"), [(accidents.raise_value_error, "serial"), (accidents.die, "process")])
+def test_results_outlive_an_error_of_closing(accident: Any, backend: Any, caplog: pytest.LogCaptureFixture) -> None:
+    run = partial(evaluate_tasks, still, episodes=3, num_envs=2, backend=backend, faults=AT_ONCE)
+    results = run([Task(name, partial(Closing, accident)) for name in ("a", "b")])
+    assert without_faults(results) == without_faults(run([Task(name, Walk) for name in ("a", "b")]))
+    assert " close" in caplog.text
+    evaluation = remuda.evaluate(still, [partial(Closing, accident)] * 2, episodes=3, backend=backend)
+    assert len(evaluation) == 3
+
+
+def test_errors_of_closing_do_not_replace_an_error() -> None:
+    with pytest.raises(ZeroDivisionError):
+        run = partial(evaluate_tasks, lambda obs: 1 // 0, episodes=1, num_envs=1, backend="serial")
+        run([Task("walk", partial(Closing, accidents.raise_value_error))])
+
+
+def test_a_kill_while_workers_start_is_an_attempt(tmp_path: Path) -> None:
+    task = Task("walk", DeadlyToLoad(tmp_path / "loads", (0, 2)))  # in the worker that shows the spaces, and then
+    results = evaluate_tasks(still, [task], episodes=2, num_envs=1, attempts=2)
+    assert [row["attempts"] for row in results.rows] == [1, 1]
+    with pytest.raises(remuda.WorkerDiedError):
+        task = Task("walk", DeadlyToLoad(tmp_path / "others", (0, 1)))
+        evaluate_tasks(still, [task], episodes=2, num_envs=1, attempts=2)
 
 
 def test_a_reset_that_hangs_is_a_fault() -> None:

@@ -27,6 +27,7 @@ from remuda._training.arguments import (
     check_seeds,
     check_videos,
 )
+from remuda._training.closing import ClosingPool
 from remuda._training.evaluation import Evaluation
 from remuda._training.own_faults import is_own
 from remuda._training.success import Success, check_success, is_success
@@ -98,7 +99,7 @@ def evaluate(
         RestartLimitError: An episode ended three times by a fault of its own env; the message names both. Faults that
             another env of the same worker has caused do not count.
         MissingFrameworkError: rich, for `progress`, or moviepy, for videos, is not installed.
-        Exception: The pool raised it; see `Pool`.
+        Exception: The pool raised it; see `Pool`. Errors of closing the pool are logged.
     """
     return prepare(
         policy, envs, episodes, seed, seeds, reset_options, success, video_folder, video_episodes, progress, options
@@ -150,7 +151,7 @@ def _pool_of(envs: Pool | list[Callable[[], Any]], episodes: int, options: PoolO
     factories = envs[:episodes]  # further envs would have no episode to play
     if isinstance(workers := options.get("num_workers"), int) and workers <= len(envs):
         options["num_workers"] = min(workers, len(factories))
-    return Pool(factories, **options)
+    return ClosingPool(Pool(factories, **options))
 
 
 @dataclass(frozen=True)
@@ -280,8 +281,9 @@ class _Play:
     def _end(self, env: int, terminated: bool, info: dict[str, Any]) -> None:
         """Ends the current episode of an env. If a fault has ended it, the env plays the episode again."""
         episode = self._queues[env][0]
-        info = info.get("final_info", info)  # same-step autoreset puts the old episode's info into `final_info`
-        if (fault := info.get("fault")) is not None:
+        if self._pool.autoreset == "same_step":  # there an env's own "final_info" is within this one
+            info = info["final_info"]
+        if isinstance(fault := info.get("fault"), Fault):  # else the key is the env's own
             self._note_fault(episode, fault)
             self._returns[episode], self._lengths[episode] = 0, 0
             return

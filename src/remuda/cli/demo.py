@@ -60,7 +60,7 @@ def survive_a_kill(num_envs: int = 8, num_workers: int = 4) -> str:
         logging.getLogger("remuda").disabled = True  # a warning about the death that this program causes
         while victim.pid in (pid, None) or truncated < set(lost):
             batch = pool.step((batch.obs[:, 2] > 0).astype(int))
-            truncated |= {i for i in lost if "fault" in batch.infos[i]}
+            truncated |= {i for i in lost if isinstance(batch.infos[i].get("fault"), remuda.Fault)}
             steps += 1
         logging.getLogger("remuda").disabled = False
         seconds = time.monotonic() - killed_at

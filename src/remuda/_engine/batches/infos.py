@@ -318,6 +318,8 @@ def _add(stacked: dict[str, Any], info: dict[str, Any], i: int, n: int) -> None:
             _add(array, value, i, n)
         else:
             array = stacked[key] if key in stacked else _empty_for(key, value, n)
+            if isinstance(value, Fault):  # other envs may have numbers of their own under this key
+                array = array.astype(object)
             array[i] = value
         stacked[key] = array
         stacked.setdefault(f"_{key}", np.zeros(n, dtype=np.bool_))[i] = True

@@ -114,7 +114,7 @@ class Driver:
         ended, planned = list[int](), list[int]()
         for row, env in enumerate(batch.env_ids.tolist()):
             play = self._plays[env]
-            if over[row] and (fault := batch.infos[row].get("fault")) is not None:
+            if over[row] and isinstance(fault := batch.infos[row].get("fault"), Fault):  # else the key is the env's own
                 self._fail(self._plays.pop(env), fault)
                 ended.append(env)
                 continue

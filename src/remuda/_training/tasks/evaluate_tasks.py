@@ -5,18 +5,19 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from remuda import EnvError, FaultPolicy, Pool, PoolOptions, Ray, StartTimeoutError, WorkerDiedError
 from remuda._keywords import check_keywords
 from remuda._progress import bar
 from remuda._training.acting import Policy, check_policy
 from remuda._training.arguments import check_count, check_progress, check_seed, check_videos
+from remuda._training.closing import ClosingPool
 from remuda._training.tasks.driver import Driver
 from remuda._training.tasks.report import Report
 from remuda._training.tasks.results import TaskResults
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # `Unpack` is in `typing` since Python 3.11
 
 _REFUSED = ("autoreset", "extras", "lazy", "seeding", "spares", "vector_size")
+_T = TypeVar("_T")
 _NO_LIMIT = 2**31  # restarts: `attempts` limits them
 
 
@@ -97,7 +99,7 @@ def evaluate_tasks(
         InvalidEnvError, SpaceMismatchError: An env of a task is none, or does not fit the other tasks.
         EnvError, WorkerDiedError, StartTimeoutError: No env of any task could be built.
         MissingFrameworkError: rich, for `progress`, or moviepy, for videos, is not installed.
-        Exception: The policy or the pool raised it. Rows in `results` are kept.
+        Exception: The policy or the pool raised it. Rows in `results` are kept. Errors of closing envs are logged.
     """
     check_policy(policy)
     chosen, count = check_tasks(tasks), check_count("episodes", episodes)
@@ -118,7 +120,7 @@ def evaluate_tasks(
             shown_bar = bar.Bar("units", len(chosen) * count, 0.0 if progress else bar.PATIENCE, stays=True)
             report = Report(file, rows, shown_bar if shows else None)
             video_of = _video_of(video_folder, shown)
-            with closing(report), _pool(chosen, num_envs, attempts, pool_options) as pool:
+            with closing(report), ClosingPool(_pool(chosen, num_envs, attempts, pool_options)) as pool:
                 driver = Driver(policy, pool, chosen, schedule, report, attempts, min_envs, chunk, video_of)
                 driver.run()
     return TaskResults(rows, [task.name for task in chosen], count, entropy)
@@ -141,19 +143,31 @@ def _checked(options: PoolOptions, names: Iterable[str]) -> dict[str, Any]:
 def _pool(tasks: tuple[Task, ...], num_envs: int, attempts: int, options: dict[str, Any]) -> Pool:
     stripped = tuple(replace(task, init_states=None, success="") for task in tasks)  # workers need neither
     build = partial(TaskEnv, stripped, _form(stripped, attempts, options))
-    return Pool([build] * num_envs, **options)
+    return _first([partial(Pool, [build] * num_envs, **options)] * attempts)
 
 
 def _form(tasks: tuple[Task, ...], attempts: int, options: dict[str, Any]) -> Form:
     """Builds an env of the first task that can be built, in a worker, and returns its form."""
-    error: Exception | None = None
     alone = {**options, "num_workers": 1}
     if isinstance(backend := options.get("backend"), Ray):
         alone["backend"] = replace(backend, shards=1)
-    for index in [*range(len(tasks))] * attempts:
+
+    def form_of(index: int) -> Form:
+        with ClosingPool(Pool([partial(TaskEnv, tasks, index)], **alone)) as pool:
+            return Form(pool.single_observation_space, pool.single_action_space, pool.render_mode)
+
+    return _first([partial(form_of, index) for index in range(len(tasks))] * attempts)
+
+
+def _first(starts: Sequence[Callable[[], _T]]) -> _T:
+    """Returns the result of the first call in which the envs are built. Raises the error of the last if there is none.
+
+    An env that raises, or the death of a worker, costs one call.
+    """
+    error: Exception | None = None
+    for start in starts:
         try:
-            with Pool([partial(TaskEnv, tasks, index)], **alone) as pool:
-                return Form(pool.single_observation_space, pool.single_action_space, pool.render_mode)
+            return start()
         except (EnvError, WorkerDiedError, StartTimeoutError) as failed:
             error = failed
     assert error is not None

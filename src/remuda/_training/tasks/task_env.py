@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,7 +72,10 @@ class TaskEnv(gymnasium.Env[Any, Any]):
             env.close()
 
     def _change(self, index: int) -> None:
-        self.close()  # first, because two simulators that render in one process disturb each other
+        try:
+            self.close()  # first, because two simulators that render in one process disturb each other
+        except Exception as error:  # the episodes of this env have ended, and the next ones are of another env
+            logging.getLogger("remuda").error("an env of another task raised in close: %r", error, exc_info=error)
         free_closed_env()
         self._build(index)
         name = self._tasks[index].name
