@@ -170,7 +170,7 @@ check: style types  ## what your change touches, in two minutes: style, types, a
 	$(BIN)/python packaging/check.py
 
 nightly: sanitize soak test-portable test-lowest test-pythons  ## what takes hours: sanitizers, random faults, learning, other systems and Pythons
-	$(BIN)/python -m pytest $(SLOW) --numprocesses $(JOBS) -m nightly tests
+	REMUDA_SOAK_MINUTES=$(MINUTES) $(MAKE) --no-print-directory $(DING_FACE) $(MLAGENTS_FACE)
 
 pytest: $(VENV)/test.stamp
 	$(BIN)/python $(PYTEST) $(AT_ONCE)

@@ -5,9 +5,15 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import pytest
+
 # The duration of `make soak`; 0 in normal runs.
 MINUTES = float(os.environ.get("REMUDA_SOAK_MINUTES", "0"))
 SEED = int(os.environ.get("REMUDA_SOAK_SEED", "0"))
+
+
+# Marks a test that takes a minute, and beside which a short one remains. `make nightly` runs it.
+nightly = pytest.mark.skipif(not MINUTES, reason="a part of make nightly")
 
 
 def draws(examples: int, **more: Any) -> Any:

@@ -13,6 +13,7 @@ import accidents
 import numpy as np
 import pytest
 from accidents import once
+from drawn import MINUTES
 from failing import LIMIT
 from pool_envs import HookedEnv, TextEnv, counting
 from programs import kill, pids_of
@@ -76,8 +77,8 @@ def test_a_failed_reset_is_reported_as_often_as_it_fails(
             assert pool.step([5, 6], [0, 2]).obs[:, 2].tolist() == [2, 2]
 
 
-def test_hundreds_of_deaths_in_resets_and_builds_do_not_break_the_pool(tmp_path: Path) -> None:
-    deaths = 200
+def test_many_deaths_in_resets_and_builds_do_not_break_the_pool(tmp_path: Path) -> None:
+    deaths = round(60 * (1 + MINUTES))
     builds = once_in_three(tmp_path)
     with Pool(obedient(2, build=builds), num_workers=2, autoreset="disabled", faults=REPORT) as pool:
         pool.reset()

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from accidents import kill_myself, raise_value_error
 from ding_face_envs import ours, reap
+from drawn import nightly
 from easydict import EasyDict
 
 from remuda import FaultPolicy
@@ -111,7 +112,7 @@ def small_config(kind: str) -> tuple[Any, Any]:
     return config, create
 
 
-@pytest.mark.parametrize("kind", ["remuda_subprocess", "remuda_async_subprocess"])
+@pytest.mark.parametrize("kind", [pytest.param("remuda_subprocess", marks=nightly), "remuda_async_subprocess"])
 def test_a_serial_pipeline_keeps_learning_after_faults(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     storm = Storm(monkeypatch)
     config, create = small_config(kind)

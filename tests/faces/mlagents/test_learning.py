@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn import nightly
 from mlagents_face_envs import limits
 
 import remuda.mlagents
@@ -54,6 +55,7 @@ class Deadly(remuda.mlagents.SubprocessEnvManager):
         return steps
 
 
+@nightly
 def test_ppo_learns_while_workers_are_killed_at_random(example: Any) -> None:
     """Workers are killed in the training and in the evaluation after it."""
     trained = Deadly(example.CorridorEnv, limits(lifetime=-1, at_once=-1), 3)
