@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ class Newest:
 
     def __init__(self, agents: Agents, pool: Pool) -> None:
         self._agents, self._pool = agents, pool
-        self._engine: Any = None
+        self._followed: Callable[[], Any] = lambda: None  # returns the engine, if it exists still
         self._heard = 0  # the number of batches that the engine had handed out when `note` was last called
         self.env_ids: npt.NDArray[np.int64] = pool.env_ids
         self.final_obs: ByAgent | None = None
@@ -40,8 +40,8 @@ class Newest:
         """Follows the pool's engine, which `Pool.resize` replaces. Results that were missed are counted as unknown."""
         engine = self._pool._engine
         engine.check_open()
-        if self._engine is not engine:
-            self._engine = engine
+        if self._followed() is not engine:
+            self._followed = weakref.ref(engine)
             shape = self._pool.num_envs, len(self._agents.names)
             self._there, self._may_act = np.zeros(shape, np.bool_), np.ones(shape, np.bool_)
         elif self._heard != engine.running.hub.caller.batches:  # an interrupt has lost a batch
@@ -62,15 +62,17 @@ class Newest:
 
     def note(self, batch: Batch) -> None:
         """Follows a batch. The pool calls this before it returns the batch."""
-        ids, agents, slots = batch.env_ids, self._agents, self._engine.running.slots
-        self._heard = self._engine.running.hub.caller.batches
+        ids, agents, running = batch.env_ids, self._agents, self._pool._engine.running
+        if running.hub.caller.batches != self._heard + 1:
+            self._may_act[:] = True
         there = batch.obs["alive"].astype(np.bool_)
         if not agents.in_same_step:  # the row of an env that has failed repeats the last observation
-            over = batch.dones | np.array([slots.needs_reset(env) for env in ids.tolist()], np.bool_)
+            over = batch.dones | np.array([running.slots.needs_reset(env) for env in ids.tolist()], np.bool_)
             there &= ~over[:, None]
         extras = dict(batch.extras)
         self.numbers = agents.numbers(extras.pop(NUMBERS), batch.truncations, self._there[ids])
         self.there = self._there[ids] = self._may_act[ids] = there
+        self._heard = running.hub.caller.batches  # not before: an interrupt may end this function early
         self.env_ids, self.extras, self.state = ids, extras, batch.obs.get("state")
         final = batch.final_obs if agents.in_same_step else None
         self.final_obs = None if final is None else agents.observations(final)

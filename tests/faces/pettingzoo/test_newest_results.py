@@ -16,6 +16,7 @@ from pettingzoo import ParallelEnv
 
 from remuda import InvalidActionError
 from remuda.pettingzoo import ParallelVectorEnv, vector
+from remuda.pettingzoo.newest import Newest
 
 LENGTH = 3
 
@@ -137,6 +138,24 @@ def test_after_dropped_results_no_action_may_be_missing_and_none_is_replaced() -
             envs.step({"a": [8], "b": [-1]})
         envs.step({"a": [8], "b": [9]})
         assert given(envs) == [{"a": 8, "b": 9}]
+
+
+def test_after_an_interrupt_that_loses_results_no_action_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with vector([Listed], backend="serial") as envs:
+        envs.reset()
+        for _ in range(LENGTH):
+            envs.step(acts(7, envs))
+        assert not envs.alive["b"].any()
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(Newest, "note", interrupt)
+            envs.step({})  # resets the env
+        with pytest.raises(InvalidActionError, match="expected actions of 'a', which is in env 0, got none"):
+            envs.step({})
+        envs.step(acts(7, envs))
+        assert given(envs) == [{"a": 7, "b": 57}] and envs.alive["a"].all()
 
 
 def test_values_of_absent_agents_are_ignored_whatever_they_are() -> None:
