@@ -72,7 +72,7 @@ def main(arguments=None):
     config.task = task or config.task
     policy_config = PreTrainedConfig.from_pretrained(path, cli_overrides=[f"--pretrained_path={path}"])
     policy = make_policy(policy_config, env_cfg=config).eval()
-    given |= {"chunk": policy.config.n_action_steps, "preload": ["lerobot.envs"], "start_timeout": 600.0}
+    given |= {"label": path, "chunk": policy.config.n_action_steps, "preload": ["lerobot.envs"], "start_timeout": 600.0}
     print(remuda.evaluate_tasks(adapt(config, policy), make_tasks(config), **given))
 
 

@@ -100,6 +100,7 @@ def test_rows_equal_those_of_a_plain_loop(num_envs: int, expected: Any, tmp_path
         num_envs=num_envs,
         seed=3,
         results=tmp_path / "a.jsonl",
+        label="still",
         min_envs=num_envs,
     )
     assert without_faults(results) == expected
@@ -116,7 +117,7 @@ def test_kills_and_interruptions_change_nothing(expected: Any, tmp_path: Path) -
     mortal = [partial(Mortal, folder, str(scale), deaths, scale) for scale in (1.0, 2.0, -1.0)]
     for interrupt_at in (10, 20, 30, 40, 50, None):
         policy, played = Recurrent(interrupt_at), partial(evaluate_tasks, episodes=EPISODES, num_envs=3, seed=3)
-        run = partial(played, policy, tasks_of(*mortal), results=file, attempts=100, faults=AT_ONCE)
+        run = partial(played, policy, tasks_of(*mortal), results=file, label="still", attempts=100, faults=AT_ONCE)
         if interrupt_at is not None:
             with pytest.raises(KeyboardInterrupt):
                 run()
@@ -124,7 +125,15 @@ def test_kills_and_interruptions_change_nothing(expected: Any, tmp_path: Path) -
             results = run()
     assert kills(folder) >= 200
     assert without_faults(results) == expected
-    evaluate_tasks(Recurrent(), tasks_of(*mortal), episodes=EPISODES, num_envs=1, seed=3, results=tmp_path / "1.jsonl")
+    evaluate_tasks(
+        Recurrent(),
+        tasks_of(*mortal),
+        episodes=EPISODES,
+        num_envs=1,
+        seed=3,
+        results=tmp_path / "1.jsonl",
+        label="still",
+    )
     assert lines(file) == lines(tmp_path / "1.jsonl")
 
 
@@ -178,9 +187,11 @@ def test_the_policy_is_called_for_min_envs(tmp_path: Path) -> None:
 
 def test_a_finished_run_starts_nothing(tmp_path: Path) -> None:
     file = tmp_path / "sub" / "results.jsonl"
-    first = evaluate_tasks(still, WALKS, episodes=3, num_envs=2, results=file)
+    first = evaluate_tasks(still, WALKS, episodes=3, num_envs=2, results=file, label="still")
     text = file.read_text()
-    again = evaluate_tasks(fail, [remaking(task, fail) for task in WALKS], episodes=3, num_envs=2, results=file)
+    again = evaluate_tasks(
+        fail, [remaking(task, fail) for task in WALKS], episodes=3, num_envs=2, results=file, label="still"
+    )
     assert again.rows == first.rows and file.read_text() == text
 
 
@@ -196,38 +207,94 @@ def fail(*_: Any) -> Any:
 
 def test_a_torn_last_line_is_cut_and_its_unit_played_again(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
-    first = evaluate_tasks(still, WALKS, episodes=3, num_envs=1, results=file)
+    first = evaluate_tasks(still, WALKS, episodes=3, num_envs=1, results=file, label="still")
     whole = file.read_bytes()
     for cut in (1, 30, len(whole) - 20):  # within the last row, and within the line of the run
         file.write_bytes(whole[:-cut])
         left = file.read_bytes().count(b"\n") - 1
         if left > 0:
             assert len(TaskResults.load(file)) == left
-        assert evaluate_tasks(still, WALKS, episodes=3, num_envs=1, results=file).rows == first.rows
+        assert evaluate_tasks(still, WALKS, episodes=3, num_envs=1, results=file, label="still").rows == first.rows
         assert file.read_bytes() == whole
 
 
 def test_a_file_of_another_run_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
-    evaluate_tasks(still, WALKS, episodes=2, num_envs=2, results=file)
+    evaluate_tasks(still, WALKS, episodes=2, num_envs=2, results=file, label="still")
     text = file.read_text()
     for change, expected in (
         ({"seed": 1}, "seed=1, got seed=0"),
-        ({"episodes": 3}, "episodes=3, got episodes=2"),
+        ({"label": "moving"}, "label='moving', got label='still'; give each run a file"),
+        ({"episodes": 1}, r"at least the 2 episodes .*, got episodes=1; remuda.TaskResults.load"),
         ({"tasks": WALKS[:2]}, "with tasks="),
         ({"tasks": [Task("plain", Walk), remaking(WALKS[1], Walk), Task("short", Walk, max_steps=4)]}, "with tasks="),
     ):
         with pytest.raises(ValueError, match=expected):
-            evaluate_tasks(still, **{"tasks": WALKS, "episodes": 2, "num_envs": 2, "results": file, **change})
+            evaluate_tasks(
+                still, **{"tasks": WALKS, "episodes": 2, "num_envs": 2, "results": file, "label": "still", **change}
+            )
     moved = Task("from a state", Walk, init_states=[0.5, -2.0, -7.5], instruction="walk")
     with pytest.raises(ValueError, match="with tasks="):
-        evaluate_tasks(still, [WALKS[0], moved, WALKS[2]], episodes=2, num_envs=2, results=file)
+        evaluate_tasks(still, [WALKS[0], moved, WALKS[2]], episodes=2, num_envs=2, results=file, label="still")
     assert file.read_text() == text
     for content in (b"a model", b"a text\n", b"[1]\n", b'{"seed": 1}\n'):
         file.write_bytes(content)
         with pytest.raises(ValueError, match=r"expected .* (in|to have|in line 1 of) "):
-            evaluate_tasks(still, WALKS, episodes=2, num_envs=2, results=file)
+            evaluate_tasks(still, WALKS, episodes=2, num_envs=2, results=file, label="still")
         assert file.read_bytes() == content
+
+
+def test_more_episodes_extend_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "results.jsonl"
+    run = partial(evaluate_tasks, still, WALKS, num_envs=2, results=file, label="still", backend="serial")
+    few = run(episodes=2)
+    assert not caplog.text
+    more = run(episodes=5)
+    assert "6 of 15 units of 'still' are taken from" in caplog.text and str(file) in caplog.text
+    assert more.rows == evaluate_tasks(still, WALKS, episodes=5, num_envs=1, backend="serial").rows
+    assert [row for row in more.rows if row["episode"] < 2] == [*few.rows]
+    loaded = TaskResults.load(file)
+    assert (loaded.rows, loaded.episodes, loaded.label) == (more.rows, 5, "still")
+    assert run(episodes=5).rows == more.rows
+
+
+def test_units_with_faults_are_played_again_if_requested(tmp_path: Path) -> None:
+    bad, good = Task("walk", raising), Task("walk", Walk)
+    run = partial(
+        evaluate_tasks, still, episodes=3, num_envs=1, results=tmp_path / "a.jsonl", label="still", backend="serial"
+    )
+    assert len(run([bad, WALKS[0]], attempts=1, faults=AT_ONCE).faulted) == 3
+    assert len(run([good, WALKS[0]]).faulted) == 3
+    results = run([good, WALKS[0]], retry_faulted=True)
+    assert results.rows == evaluate_tasks(still, [good, WALKS[0]], episodes=3, num_envs=1, backend="serial").rows
+    assert TaskResults.load(tmp_path / "a.jsonl").rows == results.rows
+
+
+def test_a_file_that_another_run_uses_is_refused(tmp_path: Path) -> None:
+    run = partial(
+        evaluate_tasks, tasks=WALKS, episodes=1, num_envs=1, results=tmp_path / "a.jsonl", label="x", backend="serial"
+    )
+    errors = list[remuda.StateError]()
+
+    def starting_another(obs: Any) -> Any:
+        with pytest.raises(remuda.StateError, match="expected a file of results that no other run uses") as raised:
+            run(still)
+        errors.append(raised.value)
+        return still(obs)
+
+    results = run(starting_another)
+    assert errors and run(fail).rows == results.rows  # it is free again
+
+
+def test_a_second_row_of_a_unit_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    run = partial(evaluate_tasks, still, WALKS, episodes=1, num_envs=1, results=file, label="x", backend="serial")
+    run()
+    first = file.read_text().splitlines()[1]
+    file.write_text(file.read_text() + first + "\n")
+    for read in (run, partial(TaskResults.load, file)):
+        with pytest.raises(ValueError, match=r"a second one for episode 0 of task 'plain' in line 5"):
+            read()
 
 
 class Clumsy(Walk):
@@ -293,7 +360,7 @@ def test_success_must_be_clear(info: dict[str, Any], expected: str, tmp_path: Pa
     task = Task("walk", Walk, success="is_success" if not info else lambda _: info["is_success"])
     task = Task("short", Walk, max_steps=1) if not info else task
     with pytest.raises(ValueError, match=expected):
-        evaluate_tasks(still, [task], episodes=2, num_envs=1, results=tmp_path / "a.jsonl")
+        evaluate_tasks(still, [task], episodes=2, num_envs=1, results=tmp_path / "a.jsonl", label="still")
     assert len(TaskResults.load(tmp_path / "a.jsonl")) == 0
 
 
@@ -326,6 +393,8 @@ def no_simulator() -> Any:
         ({"faults": "raise"}, ValueError, "got 'raise'"),
         ({"num_worker": 1}, TypeError, "num_workers"),
         ({"policy": 1}, TypeError, "policy"),
+        ({"results": "results.jsonl"}, ValueError, "label= with results=.*such as label='checkpoint-1000'"),
+        ({"label": ""}, TypeError, "label to be a text"),
     ],
 )
 def test_wrong_arguments(arguments: dict[str, Any], error: type[Exception], expected: str) -> None:

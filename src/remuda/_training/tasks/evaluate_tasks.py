@@ -42,6 +42,8 @@ def evaluate_tasks(
     num_envs: int,
     seed: int = 0,
     results: str | os.PathLike[str] | None = None,
+    label: str | None = None,
+    retry_faulted: bool = False,
     attempts: int = 3,
     min_envs: int = 1,
     chunk: int | None = None,
@@ -78,7 +80,11 @@ def evaluate_tasks(
         num_envs: The number of envs that play at the same time.
         seed: The seed, from 0 up.
         results: A file, to which each row is appended when its unit ends. If the file has rows of this run, these units
-            are not played again. None: no file.
+            are not played again, also if it has fewer episodes of each task; a log record has their number. Only one
+            run at a time can use a file. None: no file.
+        label: A name for the policy, such as that of its checkpoint. The file has it, and a file with another label is
+            refused, because `evaluate_tasks` cannot compare policies. Required with `results`.
+        retry_faulted: Whether to play those units again that have the status "fault" in `results`.
         attempts: The most times to play one unit, if faults of its env end it.
         min_envs: The number of envs that the policy is called for, if as many play. More make larger batches, but envs
             wait for each other.
@@ -95,6 +101,7 @@ def evaluate_tasks(
 
     Raises:
         ValueError, TypeError: An argument is wrong, or `results` has another run. Nothing was started.
+        StateError: Another run uses the file `results`. Nothing was started.
         ValueError: The last info of an episode does not tell whether it was a success.
         InvalidEnvError, SpaceMismatchError: An env of a task is none, or does not fit the other tasks.
         EnvError, WorkerDiedError, StartTimeoutError: No env of any task could be built.
@@ -108,12 +115,16 @@ def evaluate_tasks(
     chunk = None if chunk is None else check_count("chunk", chunk)
     if (entropy := check_seed(seed)) is None:
         raise ValueError("expected seed to be an int from 0 up, got None: each run of the same episodes has one seed")
+    _check_label(label, results)
     check_progress(progress)
     shown = check_videos(video_folder, video_episodes, count)
     names = [name for name in inspect.signature(evaluate_tasks).parameters if name != "options"]
     pool_options = _checked(options, names)
-    with closing(ResultsFile(results, describe_run(chosen, count, entropy))) as file:
-        rows = list(file.rows)
+    run = describe_run(label, chosen, count, entropy)
+    with closing(ResultsFile(results, run)) as file:
+        rows = [row for row in file.rows if not retry_faulted or row["status"] != "fault"]
+        if rows:
+            file.note_taken(len(rows), run)
         schedule = Schedule(chosen, count, entropy, {(row["task"], row["episode"]) for row in rows})
         if len(schedule):
             shows = bar.is_watched() if progress is None else progress
@@ -123,7 +134,18 @@ def evaluate_tasks(
             with closing(report), ClosingPool(_pool(chosen, num_envs, attempts, pool_options)) as pool:
                 driver = Driver(policy, pool, chosen, schedule, report, attempts, min_envs, chunk, video_of)
                 driver.run()
-    return TaskResults(rows, [task.name for task in chosen], count, entropy)
+    return TaskResults(rows, [task.name for task in chosen], count, entropy, label)
+
+
+def _check_label(label: Any, results: Any) -> None:
+    """Raises an error unless the label is a text, which a file of results needs."""
+    if label is None and results is not None:
+        raise ValueError(
+            "expected label= with results=, got none: a name for the policy, such as label='checkpoint-1000'; the "
+            "results of one policy must not be taken for those of another"
+        )
+    if label is not None and (not isinstance(label, str) or not label):
+        raise TypeError(f"expected label to be a text that is not empty, or None, got {label!r}")
 
 
 def _checked(options: PoolOptions, names: Iterable[str]) -> dict[str, Any]:

@@ -28,10 +28,18 @@ class TaskResults:
         tasks: The names of the tasks, in order.
         episodes: The number of episodes of each task.
         seed: The seed of the run.
+        label: The name of the policy; None if there is none.
     """
 
-    def __init__(self, rows: Iterable[dict[str, Any]], tasks: Iterable[str], episodes: int, seed: int) -> None:
-        self.tasks, self.episodes, self.seed = tuple(tasks), episodes, seed
+    def __init__(
+        self,
+        rows: Iterable[dict[str, Any]],
+        tasks: Iterable[str],
+        episodes: int,
+        seed: int,
+        label: str | None = None,
+    ) -> None:
+        self.tasks, self.episodes, self.seed, self.label = tuple(tasks), episodes, seed, label
         order = {name: place for place, name in enumerate(self.tasks)}
         self.rows = tuple(sorted(rows, key=lambda row: (order[row["task"]], row["episode"])))
 
@@ -40,11 +48,11 @@ class TaskResults:
         """Returns the results in the file `path`, which `evaluate_tasks` has written, or still writes.
 
         Raises:
-            ValueError: The file has something else.
+            ValueError: The file has something else, or several rows of one unit.
             OSError: The file cannot be read.
         """
         run, rows = read(Path(path))
-        return cls(rows, [task["name"] for task in run["tasks"]], run["episodes"], run["seed"])
+        return cls(rows, [task["name"] for task in run["tasks"]], run["episodes"], run["seed"], run.get("label"))
 
     @property
     def faulted(self) -> tuple[dict[str, Any], ...]:
@@ -97,7 +105,8 @@ class TaskResults:
         """Returns the results of one task. Raises KeyError if there is no such task."""
         if task not in self.tasks:
             raise KeyError(f"expected one of the tasks {list(self.tasks)}, got {task!r}")
-        return TaskResults([row for row in self.rows if row["task"] == task], [task], self.episodes, self.seed)
+        rows = [row for row in self.rows if row["task"] == task]
+        return TaskResults(rows, [task], self.episodes, self.seed, self.label)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -3,45 +3,65 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
-import pickle
 from collections.abc import Sequence
-from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from remuda._training.tasks.fingerprint import Fingerprint
 from remuda._training.tasks.task import Task
+from remuda.errors import StateError
+
+_logger = logging.getLogger("remuda")
 
 
-def describe_run(tasks: Sequence[Task], episodes: int, seed: int) -> dict[str, Any]:
-    """Returns the first line of the file. Another run has another one."""
-    return {"episodes": episodes, "seed": seed, "tasks": [_describe(task) for task in tasks]}
+def describe_run(label: str | None, tasks: Sequence[Task], episodes: int, seed: int) -> dict[str, Any]:
+    """Returns the line for a run. Another run has another line, but for more episodes."""
+    return {"label": label, "episodes": episodes, "seed": seed, "tasks": [_describe(task) for task in tasks]}
 
 
 def _describe(task: Task) -> dict[str, Any]:
     success = task.success if isinstance(task.success, str) else getattr(task.success, "__qualname__", "a function")
-    fields = {"name": task.name, "max_steps": task.max_steps, "instruction": task.instruction, "success": success}
-    return fields | {"init_states": None if task.init_states is None else _digest(task.init_states)}
+    steps = None if task.max_steps is None else int(task.max_steps)
+    fields = {"name": task.name, "max_steps": steps, "instruction": task.instruction, "success": success}
+    if task.init_states is None:
+        return fields | {"init_states": None}
+    fingerprint = Fingerprint()
+    digest = f"{len(task.init_states)} states, sha256 {fingerprint.of(task.init_states)}"
+    return fields | {"init_states": digest, _LEFT_OUT: sorted(fingerprint.left_out)}
 
 
-def _digest(states: Sequence[Any]) -> str:
-    digest = sha256()
-    for state in states:  # each on its own: a pickle of all depends on which of their parts are one object
-        digest.update(pickle.dumps(state, protocol=4))
-    return f"{len(states)} states, sha256 {digest.hexdigest()[:16]}"
+_LEFT_OUT = "init_states_without"  # the names of types whose values are not in the digest
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Returns the run and the rows of a file. Ignores a torn last line.
 
+    A row replaces an earlier one of its unit with the status "fault".
+
     Raises:
-        ValueError: It is no file of results.
+        ValueError: It is no file of results, or has two rows of one unit.
         OSError: It cannot be read.
     """
-    run, *rows = [_parse(path, number, line) for number, line in enumerate(_whole_lines(path.read_bytes()), 1)] or [{}]
-    if not {"episodes", "seed", "tasks"} <= run.keys() or any("status" not in row for row in rows):
-        raise ValueError(f"expected {path} to have results of remuda.evaluate_tasks, got {run}")
-    return run, rows
+    run, rows = dict[str, Any](), dict[tuple[str, int], dict[str, Any]]()
+    for number, line in enumerate(_whole_lines(path.read_bytes()), 1):
+        found = _parse(path, number, line)
+        if found.keys() >= {"episodes", "seed", "tasks"}:
+            run = found  # a later one has more episodes
+            continue
+        if not run or not found.keys() >= {"task", "episode", "status"}:
+            raise ValueError(f"expected {path} to have results of remuda.evaluate_tasks, got {found}")
+        unit = found["task"], found["episode"]
+        if unit in rows and rows[unit]["status"] != "fault":
+            raise ValueError(
+                f"expected one row for each unit in {path}, got a second one for episode {unit[1]} of task {unit[0]!r} "
+                f"in line {number}: several programs have written it; evaluate again, with a new file"
+            )
+        rows[unit] = found
+    if not run:
+        raise ValueError(f"expected {path} to have results of remuda.evaluate_tasks, got no line")
+    return run, list(rows.values())
 
 
 def _whole_lines(data: bytes) -> list[bytes]:
@@ -70,14 +90,27 @@ class ResultsFile:
 
         Raises:
             ValueError: The file has results of another run, or something else.
+            StateError: Another run uses the file.
             OSError: The file cannot be read or written.
         """
-        self.rows: list[dict[str, Any]] = []
-        self._file = None
+        self.path, self.rows = path, list[dict[str, Any]]()
+        self._file: IO[bytes] | None = None
         if path is None:
             return
         file = Path(path)
-        data = file.read_bytes() if file.exists() else b""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self._file = file.open("ab", buffering=0)
+        try:
+            _lock(self._file, file)
+            self._begin(file, run)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _begin(self, file: Path, run: dict[str, Any]) -> None:
+        """Reads the rows of this run, if the file has any. Otherwise writes the line of the run."""
+        assert self._file is not None  # the caller has opened it
+        data, found = file.read_bytes(), dict[str, Any]()
         whole = data.rfind(b"\n") + 1
         if whole:
             found, self.rows = read(file)
@@ -86,12 +119,23 @@ class ResultsFile:
             raise ValueError(
                 f"expected results of remuda.evaluate_tasks in {file}, got another file: it is left as it is"
             )
-        file.parent.mkdir(parents=True, exist_ok=True)
-        self._file = file.open("ab", buffering=0)
         if whole < len(data):
             self._file.truncate(whole)
-        if not whole:
+        if found.get("episodes") != run["episodes"]:
             self.write(run)
+
+    def note_taken(self, taken: int, run: dict[str, Any]) -> None:
+        """Logs how many units are not played, because the file has them, and what was not compared."""
+        without = {name for task in run["tasks"] for name in task.get(_LEFT_OUT, ())}
+        unknown = f"; their init states were compared without the values of {', '.join(sorted(without))}"
+        _logger.warning(
+            "%d of %d units of %r are taken from %s, and not played again%s",
+            taken,
+            len(run["tasks"]) * run["episodes"],
+            run["label"],
+            self.path,
+            unknown if without else "",
+        )
 
     def write(self, row: dict[str, Any]) -> None:
         """Appends a line in one call of the system."""
@@ -104,6 +148,23 @@ class ResultsFile:
             self._file.close()
 
 
+def _lock(opened: IO[bytes], path: Path) -> None:
+    """Locks a file for this run until it is closed. Raises StateError if another run uses it."""
+    try:
+        import fcntl  # `fcntl` is missing on Windows, where files are not locked
+    except ModuleNotFoundError:
+        return
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StateError(
+            f"expected a file of results that no other run uses, got {path}: wait for the other run, or give each run "
+            "a file of its own"
+        ) from None
+    except OSError as error:  # some network file systems have no locks
+        _logger.warning("%s cannot be locked (%s): do not start a second run with this file", path, error)
+
+
 def _line(row: dict[str, Any]) -> bytes:
     return json.dumps(row).encode() + b"\n"
 
@@ -111,8 +172,13 @@ def _line(row: dict[str, Any]) -> bytes:
 def _check_same(path: Path, found: dict[str, Any], run: dict[str, Any]) -> None:
     expected: dict[str, Any] = json.loads(json.dumps(run))
     for key, value in expected.items():
-        if found.get(key) != value:
+        if found.get(key) != value and key != "episodes":
             raise ValueError(
-                f"expected {path} to have results of this run, with {key}={value}, got {key}={found.get(key)}; "
+                f"expected {path} to have results of this run, with {key}={value!r}, got {key}={found.get(key)!r}; "
                 "give each run a file of its own"
             )
+    if found["episodes"] > run["episodes"]:
+        raise ValueError(
+            f"expected at least the {found['episodes']} episodes of each task that {path} has, got "
+            f"episodes={run['episodes']}; remuda.TaskResults.load reads them"
+        )
