@@ -19,6 +19,7 @@ from remuda._training.acting import Policy, check_policy
 from remuda._training.arguments import check_count, check_progress, check_seed, check_videos
 from remuda._training.closing import ClosingPool
 from remuda._training.tasks.driver import Driver
+from remuda._training.tasks.fingerprint import Fingerprint
 from remuda._training.tasks.report import Report
 from remuda._training.tasks.results import TaskResults
 from remuda._training.tasks.results_file import ResultsFile, describe_run
@@ -83,7 +84,8 @@ def evaluate_tasks(
             are not played again, also if it has fewer episodes of each task; a log record has their number. Only one
             run at a time can use a file. None: no file.
         label: A name for the policy, such as that of its checkpoint. The file has it, and a file with another label is
-            refused, because `evaluate_tasks` cannot compare policies. Required with `results`.
+            refused. None: the name of the policy's class or function; for a torch module or another object with a
+            `state_dict`, also a digest of that. Give a label if several policies share this name.
         retry_faulted: Whether to play those units again that have the status "fault" in `results`.
         attempts: The most times to play one unit, if faults of its env end it.
         min_envs: The number of envs that the policy is called for, if as many play. More make larger batches, but envs
@@ -115,7 +117,9 @@ def evaluate_tasks(
     chunk = None if chunk is None else check_count("chunk", chunk)
     if (entropy := check_seed(seed)) is None:
         raise ValueError("expected seed to be an int from 0 up, got None: each run of the same episodes has one seed")
-    _check_label(label, results)
+    if label is not None and (not isinstance(label, str) or not label):
+        raise TypeError(f"expected label to be a text that is not empty, or None, got {label!r}")
+    label = _label_of(policy) if label is None else label
     check_progress(progress)
     shown = check_videos(video_folder, video_episodes, count)
     names = [name for name in inspect.signature(evaluate_tasks).parameters if name != "options"]
@@ -137,15 +141,11 @@ def evaluate_tasks(
     return TaskResults(rows, [task.name for task in chosen], count, entropy, label)
 
 
-def _check_label(label: Any, results: Any) -> None:
-    """Raises an error unless the label is a text, which a file of results needs."""
-    if label is None and results is not None:
-        raise ValueError(
-            "expected label= with results=, got none: a name for the policy, such as label='checkpoint-1000'; the "
-            "results of one policy must not be taken for those of another"
-        )
-    if label is not None and (not isinstance(label, str) or not label):
-        raise TypeError(f"expected label to be a text that is not empty, or None, got {label!r}")
+def _label_of(policy: Policy) -> str:
+    """Returns the name of a policy's class or function, with a digest of its `state_dict` if it has one."""
+    name: str = getattr(policy, "__qualname__", type(policy).__qualname__)
+    state = getattr(getattr(policy, "__self__", policy), "state_dict", None)
+    return f"{name} {Fingerprint().of([state()])}" if callable(state) else name
 
 
 def _checked(options: PoolOptions, names: Iterable[str]) -> dict[str, Any]:
