@@ -17,13 +17,21 @@ def test_gymnasium_has_a_row_of_rewards_for_each_env() -> None:
             envs.reset()
         for _ in range(3):
             np.testing.assert_array_equal(ours.step(np.array([1, 2]))[1], theirs.step(np.array([1, 2]))[1])
+        assert ours.reward_space.shape == (2,)
         for half in ours.split(2):
+            assert half.reward_space == ours.reward_space
             half.reset()
             half.step_async(np.array([4]))
             assert half.step_wait()[1].tolist() == [[1, -4]]
     finally:
         ours.close()
         theirs.close()
+
+
+def test_rewards_that_are_numbers_have_no_space() -> None:
+    envs = remuda.gymnasium.AsyncVectorEnv([lambda: Sum(TwoGoals())], backend="serial")
+    assert not hasattr(envs, "reward_space")
+    envs.close()
 
 
 def test_sb3_refuses_vectors_and_takes_their_sums() -> None:

@@ -14,6 +14,7 @@ from zlib import crc32
 import accidents
 import numpy as np
 import pytest
+from gymnasium import spaces
 from task_envs import Closing, DeadlyToLoad, Flat, Mortal, Walk, kills
 
 import remuda
@@ -362,6 +363,30 @@ def test_a_unit_with_a_fault_is_played_again(how: str, backend: Any, kind: str, 
         assert row["attempts"] == 2 - row["seed"] % 2 == 1 + len(row["faults"])
         assert all(text.startswith(f"{kind} in step: ") for text in row["faults"])
     assert {row["attempts"] for row in results.rows} == {1, 2}
+
+
+class Goals(Walk):
+    """Has rewards that are vectors, without a `reward_space`."""
+
+    def __init__(self, rewards: Any, reward_space: Any = None) -> None:
+        super().__init__()
+        self._rewards, self.reward_space = rewards, reward_space
+
+    def step(self, action: Any) -> Any:
+        obs, _, *results = super().step(action)
+        return obs, self._rewards, *results
+
+
+def test_rewards_may_be_vectors_of_another_length_in_each_task() -> None:
+    goals = {"array": np.array([1, 0.5], np.float32), "list": [1, 2, 3], "one": np.array([2.0]), "number": 4}
+    tasks = [Task(name, partial(Goals, rewards)) for name, rewards in goals.items()]
+    tasks.append(Task("declared", partial(Goals, goals["array"], spaces.Box(0, 1, (2,)))))
+    results = evaluate_tasks(still, [*tasks, WALKS[0]], episodes=2, num_envs=2, backend="serial")
+    assert not results.faulted
+    for row in (row for row in results.rows if row["task"] != "plain"):
+        expected = np.array(goals["array" if row["task"] == "declared" else row["task"]], float) * row["length"]
+        assert row["return"] == (expected.item() if expected.size == 1 else expected.tolist())
+    assert results["plain"].rows == evaluate_tasks(still, WALKS[:1], episodes=2, num_envs=1, backend="serial").rows
 
 
 @pytest.mark.parametrize("fault", [False, "valve 3"])

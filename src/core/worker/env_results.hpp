@@ -16,7 +16,7 @@ namespace remuda {
 
 namespace nb = nanobind;
 
-[[noreturn]] inline void reject(const std::string& expected, nb::handle got) {
+[[noreturn]] inline void reject(const std::string& expected, nb::handle got, const std::string& remedy = "") {
   auto text = nb::cast<std::string>(nb::repr(got));
   if (text.size() > 200) {
     std::size_t end = 200;
@@ -24,7 +24,7 @@ namespace nb = nanobind;
     while ((text[end] & 0xC0) == 0x80) --end;
     text = text.substr(0, end) + "...";
   }
-  throw nb::type_error(("expected " + expected + ", got " + text).c_str());
+  throw nb::type_error(("expected " + expected + ", got " + text + remedy).c_str());
 }
 
 // Returns the number in an array of shape (1,), which many envs return as their reward; null for any other object.
@@ -52,8 +52,11 @@ inline void copy_numbers(nb::handle reward, double* target, std::size_t width) {
   const auto array = nb::steal(PyArray_FROM_OTF(reward.ptr(), NPY_DOUBLE, NPY_ARRAY_IN_ARRAY));
   if (!array.is_valid()) PyErr_Clear();
   if (!array.is_valid() || PyArray_NDIM(as_array(array)) != 1 ||
-      PyArray_SIZE(as_array(array)) != static_cast<npy_intp>(width))
-    reject("a reward of shape (" + std::to_string(width) + ",), like the env's `reward_space`", reward);
+      PyArray_SIZE(as_array(array)) != static_cast<npy_intp>(width)) {
+    const bool is_number = array.is_valid() && PyArray_NDIM(as_array(array)) == 0;
+    reject("a reward of shape (" + std::to_string(width) + ",), like the env's `reward_space`", reward,
+           is_number ? "; a wrapper that makes numbers of vectors needs a `reward_space` of shape ()" : "");
+  }
   std::memcpy(target, PyArray_DATA(as_array(array)), width * sizeof(double));
 }
 

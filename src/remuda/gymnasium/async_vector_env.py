@@ -6,8 +6,10 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 from gymnasium import Env
 from gymnasium.core import ActType, ObsType
+from gymnasium.spaces import Box
 
 from remuda import FaceOptions, Pool, PoolOptions
 from remuda._faces.closing import closed_on_error
@@ -64,6 +66,8 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
     Attributes:
         extras: the columns of ``extras=`` by name, of the latest reset or step: arrays with a row for each env,
             leased like observations. Empty before the first reset.
+        reward_space: the space of the rewards of one env, a Box of shape (k,) without bounds, if they are vectors;
+            otherwise there is no such attribute. MO-Gymnasium's vector wrappers read it.
 
     Raises:
         RuntimeError: the envs' spaces disagree.
@@ -136,6 +140,8 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
         self.num_envs = pool.num_envs
         self.metadata = {**pool.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = pool.render_mode
+        if shape := pool._engine.layout.reward_shape:
+            self.reward_space = Box(-np.inf, np.inf, shape, np.float64)
         self._choose_spaces(pool)
         spaces.check_action_spaces(self.single_action_space, pool.action_spaces)
         single = self.single_observation_space

@@ -55,6 +55,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
     env_fns: Sequence[Callable[[], Env[Any, Any]]]
     observation_mode: ObservationMode
     lazy_infos: bool
+    reward_space: spaces.Box  # missing if rewards are numbers, as in Gymnasium
     _has_old_infos: bool
     _keeps_dtypes: bool  # whether envs receive actions in the dtype of the caller's array
     _has_extras: bool
@@ -72,6 +73,8 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         if self.spec is not None:
             self.spec.kwargs["num_envs"] = self.num_envs
         self._lay_out([whole._pool.observation_spaces[i] for i in ids])
+        if hasattr(whole, "reward_space"):
+            self.reward_space = whole.reward_space
         self._begin(whole._pool, envs)
 
     def _lay_out(self, reported: Sequence[Space[Any]], batched: Space[Any] | None = None) -> None:

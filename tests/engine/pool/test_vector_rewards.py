@@ -144,6 +144,13 @@ def test_a_reward_unlike_the_space_is_refused(reward: Any) -> None:
             pool.step([0])
 
 
+def test_the_error_for_a_wrapper_that_makes_numbers_names_the_remedy() -> None:
+    with Pool([partial(Returning, 0.5, TwoGoals.reward_space)], num_workers=1) as pool:
+        pool.reset()
+        with pytest.raises(EnvError, match=r"got 0.5; a wrapper that makes numbers .* needs a `reward_space` of shape"):
+            pool.step([0])
+
+
 def test_a_vector_without_a_space_is_refused() -> None:
     with Pool([partial(Returning, np.zeros(2))], num_workers=1) as pool:
         pool.reset()

@@ -24,6 +24,7 @@ from remuda._training.own_faults import is_own
 from remuda._training.success import is_success
 from remuda._training.tasks.report import Report
 from remuda._training.tasks.task import Task
+from remuda._training.tasks.task_env import RETURN
 from remuda._training.tasks.unit import Schedule, Unit
 from remuda._wire.codec import SpaceCodec
 
@@ -38,7 +39,7 @@ class _Play:
         task: The index of its task.
         unit: The unit.
         length: The number of steps so far; -1 until the reset is done.
-        total: The sum of the rewards.
+        total: The sum of the rewards that are numbers.
         planned: The next actions, if the policy returns several at once.
     """
 
@@ -164,7 +165,8 @@ class Driver:
 
     def _finish(self, play: _Play, terminated: bool, info: dict[str, Any]) -> None:
         task, where = self._tasks[play.task], f"episode {play.unit.episode} of task {play.unit.task!r}"
-        self._report(play, "done", is_success(task.success, info, where), play.total, play.length, terminated)
+        total = info.pop(RETURN, play.total)
+        self._report(play, "done", is_success(task.success, info, where), total, play.length, terminated)
 
     def _fail(self, play: _Play, fault: Fault) -> None:
         """Notes a fault. The unit is played again, unless its own env has caused too many faults."""

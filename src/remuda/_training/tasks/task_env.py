@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
+import numpy as np
 from gymnasium import Space
 
 from remuda import InvalidEnvError, SpaceMismatchError
@@ -15,6 +16,9 @@ from remuda._videos.recorder import Recorder
 from remuda._wire.codec import SpaceCodec
 from remuda._worker.env_report import free_closed_env
 from remuda._worker.old_gym import converted
+
+
+RETURN = "_remuda_return"  # the key of the last info for the sum of rewards that are vectors
 
 
 class Form(NamedTuple):
@@ -47,7 +51,7 @@ class TaskEnv(gymnasium.Env[Any, Any]):
         assert options is not None
         if options["task"] != self._task:
             self._change(options["task"])
-        self._steps = 0
+        self._steps, self._return = 0, np.zeros(())
         begun: tuple[Any, dict[str, Any]] = self.env.reset(seed=seed, options=options["options"])
         self._recorder.expected = self._video(options["video"])
         self._recorder.begin()
@@ -60,7 +64,12 @@ class TaskEnv(gymnasium.Env[Any, Any]):
             self._recorder.end()  # the video shows the episode up to the fault
             raise
         self._steps += 1
+        if _is_vector(reward):  # the pool takes a number from all tasks
+            self._return = self._return + np.asarray(reward, np.float64)
+            reward = float(np.sum(reward))
         truncated = truncated or self._steps == self._tasks[self._task].max_steps
+        if (terminated or truncated) and np.ndim(self._return):
+            info = {**info, RETURN: self._return.tolist()}
         self._recorder.step(terminated or truncated)
         return obs, reward, terminated, truncated, info
 
@@ -101,3 +110,8 @@ class TaskEnv(gymnasium.Env[Any, Any]):
             name = self._tasks[self._task].name
             raise InvalidEnvError(f"expected an env with render_mode='rgb_array' for videos of {name!r}, got {mode!r}")
         return path
+
+
+def _is_vector(reward: Any) -> bool:
+    """Returns whether a reward has several numbers. An array of one number is a number for the pool."""
+    return isinstance(reward, (list, tuple)) or (getattr(reward, "ndim", 0) == 1 and len(reward) != 1)
