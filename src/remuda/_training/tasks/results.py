@@ -22,9 +22,9 @@ class TaskResults:
 
     Attributes:
         rows: Dicts, in the order of tasks and episodes: "task", "episode" (from 0), "seed", "init_state" (an index, or
-            None), "status" ("done" or "fault"), "success", "return" (the sum of the rewards; of vectors a list), "length" (in steps),
-            "terminated" (else truncated), "attempts", and "faults" (texts). With the status "fault" the values of the
-            episode are None.
+            None), "status" ("done" or "fault"), "success", "return" (the sum of the rewards; of vectors a list),
+            "length" (in steps), "terminated" (else truncated), "attempts", and "faults" (texts). With the status
+            "fault" the values of the episode are None.
         tasks: The names of the tasks, in order.
         episodes: The number of episodes of each task.
         seed: The seed of the run.

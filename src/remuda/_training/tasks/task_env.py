@@ -17,7 +17,6 @@ from remuda._wire.codec import SpaceCodec
 from remuda._worker.env_report import free_closed_env
 from remuda._worker.old_gym import converted
 
-
 RETURN = "_remuda_return"  # the key of the last info for the sum of rewards that are vectors
 
 
