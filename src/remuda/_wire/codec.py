@@ -95,6 +95,9 @@ class SpaceCodec:
         Raises:
             ValueError: The value does not fit. The text has the expected and the given value, and the path.
         """
+        if self.is_single_column:
+            (column,) = self.columns
+            return [coerce(value, column.dtype, column.shape, name, ValueError)], []
         arrays, objects = self._split(value, name, ValueError)
         return arrays, [leaf for leaf, _ in objects]
 

@@ -90,27 +90,27 @@ class AgentsEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
         result = self.env.step({agent: chosen[agent] for agent in self.env.agents})
         observations, rewards, terminations, truncations, infos = _parts(result, "step", _STEP, 5)
         self._check_names("step", [observations, rewards, terminations, truncations])
-        row_of = self._places
-        rewarded, terminated, truncated = ([0.0] * len(row_of) for _ in range(3))
+        ended, numbers, n = list[str](), [0.0] * (3 * len(self._places)), len(self._places)
         for agent in acted:
-            row = row_of[agent]
-            rewarded[row] = _number(rewards.get(agent, 0.0), agent)
-            terminated[row] = _truth(terminations.get(agent), "termination", agent)
-            truncated[row] = _truth(truncations.get(agent), "truncation", agent)
-        ended = [agent for agent in acted if terminated[row_of[agent]] or truncated[row_of[agent]]]
-        self._kept = {*self._kept, *ended}.intersection(self.env.agents)
+            row = self._places[agent]
+            numbers[row] = _number(rewards.get(agent, 0.0), agent)
+            numbers[n + row] = terminated = _truth(terminations.get(agent), "termination", agent)
+            numbers[2 * n + row] = truncated = _truth(truncations.get(agent), "truncation", agent)
+            if terminated or truncated:
+                ended.append(agent)
+        if ended or self._kept:
+            self._kept = {*self._kept, *ended}.intersection(self.env.agents)
         there = self._those_there()
         is_over = not there
         if is_over:
             for agent in set(acted).difference(ended):  # `agents` is empty, without a flag of the agent
-                terminated[row_of[agent]] = True
-        self.numbers = np.array([rewarded, terminated, truncated])
+                numbers[n + self._places[agent]] = 1.0
+        self.numbers = np.array(numbers, np.float64).reshape(3, n)
         self._sums += self.numbers[REWARDS]
         if is_over:
             self.returns.append(self._sums)
-        is_truncated = is_over and any(truncated)
+        mean, is_truncated = sum(numbers[:n]) / n, is_over and any(numbers[2 * n :])
         observed = self._observe(observations, there, {*acted, *there})
-        mean = sum(rewarded) / len(rewarded)
         return observed, mean, is_over and not is_truncated, is_truncated, _told(infos)
 
     def _those_there(self) -> list[str]:

@@ -75,9 +75,9 @@ def joined(codec: SpaceCodec, each: Sequence[Leaves], axis: int = 0) -> Any:
     arrays = []
     for column, parts in zip(codec.columns, zip(*(leaves for leaves, _ in each), strict=True), strict=True):
         rows = np.empty((*parts[0].shape[:axis], len(each), *column.shape), column.dtype)
+        before: tuple[Any, ...] = (slice(None),) * axis
         for i, part in enumerate(parts):
-            place: Any = (*[slice(None)] * axis, i)
-            rows[place] = part
+            rows[(*before, i) if axis else i] = part
         arrays.append(rows)
     return codec.build_batch(arrays, [objects for _, objects in each])
 
@@ -100,8 +100,10 @@ def views(space: Space, group: Group, batch: Any, axis: int) -> dict[str, Any]:
 
 
 def _view(space: Space, batch: Any, index: tuple[Any, ...]) -> Any:
+    if isinstance(batch, np.ndarray):
+        return batch[index]
     if isinstance(space, spaces.Dict):
         return {key: _view(inner, batch[key], index) for key, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
         return tuple(_view(inner, each, index) for inner, each in zip(space.spaces, batch, strict=True))
-    return batch[index] if isinstance(batch, np.ndarray) else batch[index[-1]]  # a space of objects: a tuple of them
+    return batch[index[-1]]  # a space of objects: a tuple of them
