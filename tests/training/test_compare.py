@@ -87,6 +87,9 @@ def test_rates_are_of_the_units_that_are_done(tmp_path: Path, monkeypatch: pytes
         partial["swim"]
     partial.to_png(tmp_path / "rates.png")
     assert (tmp_path / "rates.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr("remuda._training.tasks.results._MOST_PIXELS", 150)
+    partial.to_png(tmp_path / "small.png")
+    assert 140 < int.from_bytes((tmp_path / "small.png").read_bytes()[20:24], "big") <= 150
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     with pytest.raises(MissingFrameworkError, match="pip install matplotlib"):
         results.to_png(tmp_path / "none.png")

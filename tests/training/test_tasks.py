@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import sys
 import threading
 from functools import partial
@@ -274,7 +275,7 @@ def test_more_episodes_extend_a_file(tmp_path: Path, caplog: pytest.LogCaptureFi
     few = run(episodes=2)
     assert not caplog.text
     more = run(episodes=5)
-    assert "6 of 15 units of 'still' are taken from" in caplog.text and str(file) in caplog.text
+    assert "6 of 15 units of 'still' are in" in caplog.text and str(file) in caplog.text
     assert more.rows == evaluate_tasks(still, WALKS, episodes=5, num_envs=1, backend="serial").rows
     assert [row for row in more.rows if row["episode"] < 2] == [*few.rows]
     loaded = TaskResults.load(file)
@@ -387,6 +388,63 @@ def test_rewards_may_be_vectors_of_another_length_in_each_task() -> None:
         expected = np.array(goals["array" if row["task"] == "declared" else row["task"]], float) * row["length"]
         assert row["return"] == (expected.item() if expected.size == 1 else expected.tolist())
     assert results["plain"].rows == evaluate_tasks(still, WALKS[:1], episodes=2, num_envs=1, backend="serial").rows
+
+
+class Chosen(Walk):
+    """Has `choices` actions, and requires the last one, as a scalar."""
+
+    def __init__(self, choices: int, nested: bool) -> None:
+        super().__init__()
+        self._last, space = choices - 1, spaces.Discrete(choices)
+        self.action_space: Any = spaces.Dict({"b": space, "a": spaces.MultiBinary(2)}) if nested else space
+
+    def step(self, action: Any) -> Any:
+        choice = action["b"] if isinstance(action, dict) else action
+        assert type(choice) is np.int64 and choice == self._last
+        return super().step(np.zeros(2))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_each_task_has_its_own_choices_in_any_order(nested: bool) -> None:
+    few, many = Task("few", partial(Chosen, 3, nested)), Task("many", partial(Chosen, 7, nested))
+
+    def last(obs: Any, context: remuda.PolicyContext) -> Any:
+        choices = np.array([{"few": 2, "many": 6}[unit.task] for unit in context.units])
+        return {"b": choices, "a": np.ones((len(obs), 2), np.int8)} if nested else choices
+
+    def always_6(obs: Any) -> Any:
+        return {"b": np.full(len(obs), 6), "a": np.ones((len(obs), 2), np.int8)} if nested else np.full(len(obs), 6)
+
+    run = partial(evaluate_tasks, episodes=2, num_envs=2, backend="serial")
+    for tasks in ([few, many], [many, few]):
+        assert not run(last, tasks).faulted
+        with pytest.raises(remuda.InvalidActionError, match=r"expected 0 <= action <= 2 at .*, got 6; .* task 'few'"):
+            run(always_6, tasks)
+
+
+def test_returns_that_are_no_numbers_are_json(tmp_path: Path) -> None:
+    tasks = [Task(str(reward), partial(Goals, reward)) for reward in (math.nan, math.inf)]
+    tasks += [Task("vector", partial(Goals, [-math.inf, 1.0]))]
+    run = partial(evaluate_tasks, still, tasks, episodes=1, num_envs=1, results=tmp_path / "a.jsonl", label="x")
+    results = run(backend="serial")
+    refuse = pytest.fail
+    for line in (tmp_path / "a.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=refuse)
+    loaded = TaskResults.load(tmp_path / "a.jsonl")
+    assert repr([row["return"] for row in loaded.rows]) == repr([row["return"] for row in results.rows])
+    assert results.rows[2]["return"] == [-math.inf, results.rows[2]["length"]]
+
+
+def test_an_interrupt_says_what_is_kept(tmp_path: Path) -> None:
+    run = partial(evaluate_tasks, tasks=WALKS, episodes=3, num_envs=1, backend="serial")
+    with pytest.raises(KeyboardInterrupt) as raised:
+        run(Recurrent(10), results=tmp_path / "a.jsonl", label="x")
+    kept = len(TaskResults.load(tmp_path / "a.jsonl"))
+    file = tmp_path / "a.jsonl"
+    assert kept > 0 and str(raised.value) == f"{kept} of 9 units of 'x' are in {file}; the same command continues"
+    assert len(raised.traceback) == 2 and raised.value.__suppress_context__
+    with pytest.raises(KeyboardInterrupt, match="^$"):
+        run(Recurrent(10))
 
 
 @pytest.mark.parametrize("fault", [False, "valve 3"])

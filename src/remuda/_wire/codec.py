@@ -147,6 +147,15 @@ class SpaceCodec:
             InvalidActionError: The batch does not fit. The text has the expected and the given value, and the path.
         """
         arrays, per_env = self.flatten_batch(batch, n, name, InvalidActionError)
+        self.check_choices(arrays, name)
+        return arrays, per_env
+
+    def check_choices(self, arrays: Sequence[np.ndarray[Any, Any]], name: str) -> None:
+        """Checks the range of discrete choices. `arrays`: the columns of an action, or of a batch of actions.
+
+        Raises:
+            InvalidActionError: An action is outside. The text has the bounds, the given value, and the path.
+        """
         for column, array in zip(self.columns, arrays, strict=True):
             if column.choices is None:
                 continue
@@ -158,7 +167,6 @@ class SpaceCodec:
                 raise InvalidActionError(
                     f"expected {low[where]} <= action <= {high[where]} at {at}, got {array[where]}"
                 )
-        return arrays, per_env
 
     def columns_of(self, batch: Any, n: int) -> list[np.ndarray[Any, Any]]:
         """Returns the arrays of `split_batch`, for a space that has no objects."""

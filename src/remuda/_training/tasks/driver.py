@@ -28,7 +28,7 @@ from remuda._training.tasks.task_env import RETURN
 from remuda._training.tasks.unit import Schedule, Unit
 from remuda._wire.codec import SpaceCodec
 
-_MISTAKES = (InvalidEnvError, SpaceMismatchError)  # of the caller: another attempt would not help
+_MISTAKES = (InvalidActionError, InvalidEnvError, SpaceMismatchError)  # of the caller: another attempt would not help
 
 
 @dataclass

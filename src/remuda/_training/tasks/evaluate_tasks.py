@@ -24,7 +24,7 @@ from remuda._training.tasks.report import Report
 from remuda._training.tasks.results import TaskResults
 from remuda._training.tasks.results_file import ResultsFile, describe_run
 from remuda._training.tasks.task import Task, check_tasks
-from remuda._training.tasks.task_env import Form, TaskEnv
+from remuda._training.tasks.task_env import Form, TaskEnv, without_choices
 from remuda._training.tasks.unit import Schedule, Unit
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def evaluate_tasks(
         policy: A function of the observations of k envs, batched like `Batch.obs`, that returns their actions. With a
             parameter `context` it receives a `PolicyContext`; its `units` and `state` belong to the episodes. See
             `collect` for tensors, `act` and `PolicyContext`.
-        tasks: Tasks with different names, and spaces of the same structure, shapes and dtypes.
+        tasks: Tasks with different names, and spaces of the same structure, shapes and dtypes. Their bounds may differ.
         episodes: The number of episodes of each task.
         num_envs: The number of envs that play at the same time.
         seed: The seed, from 0 up.
@@ -105,9 +105,11 @@ def evaluate_tasks(
         ValueError, TypeError: An argument is wrong, or `results` has another run. Nothing was started.
         StateError: Another run uses the file `results`. Nothing was started.
         ValueError: The last info of an episode does not tell whether it was a success.
+        InvalidActionError: The policy returned an action of another form, or one that its task does not have.
         InvalidEnvError, SpaceMismatchError: An env of a task is none, or does not fit the other tasks.
         EnvError, WorkerDiedError, StartTimeoutError: No env of any task could be built.
         MissingFrameworkError: rich, for `progress`, or moviepy, for videos, is not installed.
+        KeyboardInterrupt: Its text has the number of units in the file `results`, if there is a file.
         Exception: The policy or the pool raised it. Rows in `results` are kept. Errors of closing envs are logged.
     """
     check_policy(policy)
@@ -128,16 +130,21 @@ def evaluate_tasks(
     with closing(ResultsFile(results, run)) as file:
         rows = [row for row in file.rows if not retry_faulted or row["status"] != "fault"]
         if rows:
-            file.note_taken(len(rows), run)
+            file.note_taken(len(rows))
         schedule = Schedule(chosen, count, entropy, {(row["task"], row["episode"]) for row in rows})
         if len(schedule):
             shows = bar.is_watched() if progress is None else progress
             shown_bar = bar.Bar("units", len(chosen) * count, 0.0 if progress else bar.PATIENCE, stays=True)
             report = Report(file, rows, shown_bar if shows else None)
             video_of = _video_of(video_folder, shown)
-            with closing(report), ClosingPool(_pool(chosen, num_envs, attempts, pool_options)) as pool:
-                driver = Driver(policy, pool, chosen, schedule, report, attempts, min_envs, chunk, video_of)
-                driver.run()
+            try:
+                with closing(report), ClosingPool(_pool(chosen, num_envs, attempts, pool_options)) as pool:
+                    driver = Driver(policy, pool, chosen, schedule, report, attempts, min_envs, chunk, video_of)
+                    driver.run()
+            except KeyboardInterrupt:
+                if results is None:
+                    raise
+                raise KeyboardInterrupt(f"{file.describe(len(rows))}; the same command continues") from None
     return TaskResults(rows, [task.name for task in chosen], count, entropy, label)
 
 
@@ -176,7 +183,8 @@ def _form(tasks: tuple[Task, ...], attempts: int, options: dict[str, Any]) -> Fo
 
     def form_of(index: int) -> Form:
         with ClosingPool(Pool([partial(TaskEnv, tasks, index)], **alone)) as pool:
-            return Form(pool.single_observation_space, pool.single_action_space, pool.render_mode)
+            actions = without_choices(pool.single_action_space)  # `TaskEnv` checks the choices of its task
+            return Form(pool.single_observation_space, actions, pool.render_mode)
 
     return _first([partial(form_of, index) for index in range(len(tasks))] * attempts)
 

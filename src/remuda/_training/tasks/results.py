@@ -13,6 +13,7 @@ from remuda._training.tasks.results_file import read
 from remuda.errors import MissingFrameworkError
 
 _PERCENT = 100.0
+_MOST_PIXELS = 2**16 - 1  # the largest height that matplotlib draws
 
 
 class TaskResults:
@@ -22,9 +23,9 @@ class TaskResults:
 
     Attributes:
         rows: Dicts, in the order of tasks and episodes: "task", "episode" (from 0), "seed", "init_state" (an index, or
-            None), "status" ("done" or "fault"), "success", "return" (the sum of the rewards; of vectors a list),
-            "length" (in steps), "terminated" (else truncated), "attempts", and "faults" (texts). With the status
-            "fault" the values of the episode are None.
+            None), "status" ("done" or "fault"), "success", "return" (the sum of the rewards; a list if they are
+            vectors), "length" (in steps), "terminated" (else truncated), "attempts", and "faults" (texts). With the
+            status "fault" the values of the episode are None.
         tasks: The names of the tasks, in order.
         episodes: The number of episodes of each task.
         seed: The seed of the run.
@@ -89,17 +90,17 @@ class TaskResults:
         except ModuleNotFoundError as missing:
             text = "a picture of results needs matplotlib, which is not installed: pip install matplotlib"
             raise MissingFrameworkError(text, name="matplotlib") from missing
-        figure = Figure(figsize=(7.0, 1.2 + 0.35 * len(self.tasks)), layout="constrained")
+        height = 1.2 + 0.35 * len(self.tasks)
+        figure = Figure(figsize=(7.0, height), layout="constrained")
         axes = figure.add_subplot()
-        for place, name in enumerate(self.tasks):
-            task = self[name]
-            low, high = task.interval()
-            axes.barh(place, 0.0 if math.isnan(task.success_rate) else task.success_rate, color="#a9b4bd")
-            axes.plot([low, high], [place, place], color="#000000")
-        axes.set_yticks(range(len(self.tasks)), [f"{name} {self[name]._note()}".rstrip() for name in self.tasks])
+        each, places = [self[name] for name in self.tasks], range(len(self.tasks))
+        rates = [0.0 if math.isnan(one.success_rate) else one.success_rate for one in each]
+        axes.barh(places, rates, color="#a9b4bd")
+        axes.hlines(places, *zip(*(one.interval() for one in each), strict=True), color="#000000")
+        axes.set_yticks(places, [f"{name} {one._note()}".rstrip() for name, one in zip(self.tasks, each, strict=True)])
         axes.set(xlim=(0, 1), xlabel="success rate, with 95 % intervals")
         axes.invert_yaxis()
-        figure.savefig(path, dpi=160, format="png")
+        figure.savefig(path, dpi=min(160.0, _MOST_PIXELS / height), format="png")
 
     def __getitem__(self, task: str) -> TaskResults:
         """Returns the results of one task. Raises KeyError if there is no such task."""

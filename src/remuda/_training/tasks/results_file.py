@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -58,7 +59,7 @@ def read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
                 f"expected one row for each unit in {path}, got a second one for episode {unit[1]} of task {unit[0]!r} "
                 f"in line {number}: several programs have written it; evaluate again, with a new file"
             )
-        rows[unit] = found
+        rows[unit] = found | {"return": _changed(float, found.get("return"))}
     if not run:
         raise ValueError(f"expected {path} to have results of remuda.evaluate_tasks, got no line")
     return run, list(rows.values())
@@ -93,7 +94,7 @@ class ResultsFile:
             StateError: Another run uses the file.
             OSError: The file cannot be read or written.
         """
-        self.path, self.rows = path, list[dict[str, Any]]()
+        self._path, self._run, self.rows = path, run, list[dict[str, Any]]()
         self._file: IO[bytes] | None = None
         if path is None:
             return
@@ -124,18 +125,16 @@ class ResultsFile:
         if found.get("episodes") != run["episodes"]:
             self.write(run)
 
-    def note_taken(self, taken: int, run: dict[str, Any]) -> None:
+    def describe(self, units: int) -> str:
+        """Returns a text that says how many units of the run, here `units`, are in the file."""
+        run = self._run
+        return f"{units} of {len(run['tasks']) * run['episodes']} units of {run['label']!r} are in {self._path}"
+
+    def note_taken(self, units: int) -> None:
         """Logs how many units are not played, because the file has them, and what was not compared."""
-        without = {name for task in run["tasks"] for name in task.get(_LEFT_OUT, ())}
+        without = {name for task in self._run["tasks"] for name in task.get(_LEFT_OUT, ())}
         unknown = f"; their init states were compared without the values of {', '.join(sorted(without))}"
-        _logger.warning(
-            "%d of %d units of %r are taken from %s, and not played again%s",
-            taken,
-            len(run["tasks"]) * run["episodes"],
-            run["label"],
-            self.path,
-            unknown if without else "",
-        )
+        _logger.warning("%s, and not played again%s", self.describe(units), unknown if without else "")
 
     def write(self, row: dict[str, Any]) -> None:
         """Appends a line in one call of the system."""
@@ -166,7 +165,19 @@ def _lock(opened: IO[bytes], path: Path) -> None:
 
 
 def _line(row: dict[str, Any]) -> bytes:
-    return json.dumps(row).encode() + b"\n"
+    if "return" in row:  # JSON has no NaN
+        row = {
+            **row,
+            "return": _changed(lambda number: number if math.isfinite(number) else str(number), row["return"]),
+        }
+    return json.dumps(row, allow_nan=False).encode() + b"\n"
+
+
+def _changed(change: Callable[[Any], Any], total: Any) -> Any:
+    """Returns the sum of an episode's rewards, a number or a list, with each number changed. Returns None for None."""
+    if isinstance(total, list):
+        return [change(number) for number in total]
+    return None if total is None else change(total)
 
 
 def _check_same(path: Path, found: dict[str, Any], run: dict[str, Any]) -> None:

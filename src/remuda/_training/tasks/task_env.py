@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from gymnasium import Space
+from gymnasium import Space, spaces
 
-from remuda import InvalidEnvError, SpaceMismatchError
+from remuda import InvalidActionError, InvalidEnvError, SpaceMismatchError
 from remuda._training.tasks.task import Task
 from remuda._videos.recorder import Recorder
 from remuda._wire.codec import SpaceCodec
@@ -21,7 +21,7 @@ RETURN = "_remuda_return"  # the key of the last info for the sum of rewards tha
 
 
 class Form(NamedTuple):
-    """The spaces and the render mode of the envs of all tasks."""
+    """The spaces and the render mode of the envs of all tasks. Tasks may have other numbers of discrete actions."""
 
     observation_space: Space[Any]
     action_space: Space[Any]
@@ -57,6 +57,8 @@ class TaskEnv(gymnasium.Env[Any, Any]):
         return begun
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        if self._actions is not None:
+            self._check(action)
         try:
             obs, reward, terminated, truncated, info = self.env.step(action)
         except BaseException:
@@ -100,8 +102,18 @@ class TaskEnv(gymnasium.Env[Any, Any]):
         if not hasattr(env, "step") or not hasattr(env, "observation_space"):
             raise InvalidEnvError(f"expected make of task {task.name!r} to return an env, got {env!r}")
         self.env, self._task = env, index
+        actions = SpaceCodec(env.action_space)
+        self._actions = actions if any(column.choices is not None for column in actions.columns) else None
         metadata = getattr(env, "metadata", None) or {}
         self._recorder = Recorder(env.render, metadata.get("render_fps"))
+
+    def _check(self, action: Any) -> None:
+        """Raises InvalidActionError for a discrete choice that the env of this task does not have."""
+        assert self._actions is not None  # the caller has checked this
+        try:
+            self._actions.check_choices(self._actions.flatten(action, "actions")[0], "actions")
+        except InvalidActionError as error:
+            raise InvalidActionError(f"{error}; the policy acts in task {self._tasks[self._task].name!r}") from None
 
     def _video(self, path: Path | None) -> Path | None:
         mode = getattr(self.env, "render_mode", None)
@@ -114,3 +126,16 @@ class TaskEnv(gymnasium.Env[Any, Any]):
 def _is_vector(reward: Any) -> bool:
     """Returns whether a reward has several numbers. An array of one number is a number for the pool."""
     return isinstance(reward, (list, tuple)) or (getattr(reward, "ndim", 0) == 1 and len(reward) != 1)
+
+
+def without_choices(space: Space[Any]) -> Space[Any]:
+    """Returns a space with the same columns, in which discrete numbers have no bounds."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict([(key, without_choices(child)) for key, child in space.spaces.items()])
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple(map(without_choices, space.spaces))
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        assert space.dtype is not None and space.shape is not None  # never None in these classes
+        bounds = np.iinfo(space.dtype)
+        return spaces.Box(bounds.min, bounds.max, space.shape, space.dtype)
+    return space
