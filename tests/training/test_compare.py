@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import beta, binomtest, multinomial
 
 from remuda import Comparison, MissingFrameworkError, TaskResults, compare
 
@@ -33,8 +33,6 @@ def test_p_is_that_of_the_exact_test() -> None:
         expected = binomtest(wins, wins + losses).pvalue if wins + losses else 1.0
         assert found.p == pytest.approx(expected, rel=1e-9)
         assert found.difference == pytest.approx(a.mean() - b.mean())
-        low, high = found.interval()
-        assert -1 <= low <= found.difference <= high <= 1
 
 
 def test_p_of_many_pairs_is_a_number() -> None:
@@ -42,14 +40,41 @@ def test_p_of_many_pairs_is_a_number() -> None:
 
 
 def test_the_interval_covers_the_difference() -> None:
-    generator, covered = np.random.default_rng(1), 0
-    for _ in range(1000):
-        wins, losses, _ = generator.multinomial(60, [0.3, 0.15, 0.55])
-        low, high = Comparison(60, int(wins), int(losses), 0).interval(0.9)
-        covered += low <= 0.15 <= high
-    assert 870 < covered < 940
+    covered, tries = 0.0, [(wins, losses) for wins in range(21) for losses in range(21 - wins)]
+    for wins, losses in tries:
+        low, high = Comparison(20, wins, losses, 0).interval(0.9)
+        covered += (low <= 0.2 <= high) * multinomial.pmf([wins, losses, 20 - wins - losses], 20, [0.4, 0.2, 0.4])
+    assert 0.9 < covered < 0.96
     with pytest.raises(ValueError, match="confidence"):
         Comparison(1, 1, 0, 0).interval(1.0)
+
+
+def test_the_interval_agrees_with_the_test_for_every_result() -> None:
+    for pairs in (1, 4, 10):
+        for wins in range(pairs + 1):
+            for losses in range(pairs - wins + 1):
+                found = Comparison(pairs, wins, losses, 0)
+                low, high = found.interval(0.9)
+                assert (not low <= 0 <= high) == (found.p < 1 - 0.9)
+                assert -1 <= low <= found.difference <= high <= 1
+                assert Comparison(pairs, losses, wins, 0).interval(0.9) == (-high, -low)
+
+
+def test_the_interval_is_the_quantile_of_melded_distributions() -> None:
+    levels = (np.arange(2000) + 0.5) / 2000
+    for wins, losses, pairs in ((4, 1, 9), (12, 2, 50), (30, 10, 60), (1, 3, 100)):
+        n = wins + losses
+        scales = 2 * beta.ppf(levels, wins, losses + 1)[:, None] - 1
+        shares = [beta.ppf(levels, n, pairs - n + 1), beta.ppf(levels, n + 1, pairs - n)]
+        products = np.where(scales > 0, scales * shares[0], scales * shares[1])
+        low = Comparison(pairs, wins, losses, 0).interval()[0]
+        assert low == pytest.approx(np.quantile(products, 0.025), abs=2e-4)
+
+
+def test_wins_alone_may_be_too_few() -> None:
+    found = Comparison(4, 4, 0, 0)
+    assert found.p == 0.125 and found.interval() == pytest.approx((-0.205, 1), abs=0.001)
+    assert Comparison(10, 0, 0, 0).interval() == pytest.approx((-0.308, 0.308), abs=0.001)
 
 
 def test_episodes_that_are_no_pairs_are_left_out() -> None:
@@ -58,7 +83,7 @@ def test_episodes_that_are_no_pairs_are_left_out() -> None:
     assert (found.pairs, found.wins, found.losses, found.left_out) == (2, 1, 0, 3)
     assert repr(found) == (
         "<Comparison of 2 pairs, without 3 episodes that are not pairs: 1 wins, 0 losses, difference +50.0 % "
-        "(95 %: -56.3 to +100.0), p=1>"
+        "(95 %: -77.6 to +98.7), p=1>"
     )
     for other in (results_of([1, 1, 1], seed=1), results_of([1, 1, 1], task="run")):
         with pytest.raises(ValueError, match="expected results with episodes of the same task.*, got none"):
