@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +112,43 @@ def test_rates_are_of_the_units_that_are_done(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     with pytest.raises(MissingFrameworkError, match="pip install matplotlib"):
         results.to_png(tmp_path / "none.png")
+
+
+def some_results(*successes: Any, label: str | None = None) -> TaskResults:
+    """Returns results with a task for each sequence of successes."""
+    rows = [row for task, each in enumerate(successes) for row in results_of(each, task=f"t|{task}").rows]
+    return TaskResults(rows, [f"t|{task}" for task in range(len(successes))], len(successes[0]), 0, label)
+
+
+def test_the_mean_over_tasks_has_an_interval() -> None:
+    one = some_results([1, 0, 1])
+    assert one.mean_rate == one.success_rate and one.mean_interval() == pytest.approx(one.interval())
+    few = some_results([1] * 4, [0] * 4)
+    assert few.mean_rate == 0.5
+    low, high = few.mean_interval()
+    assert 0 < low < 0.5 < high < 1 and high - low < few.interval()[1] - few.interval()[0]
+    generator, rates, covered = np.random.default_rng(2), np.array([0.1, 0.5, 0.95]), 0
+    for _ in range(400):
+        low, high = some_results(*(generator.random((3, 10)) < rates[:, None])).mean_interval(0.9)
+        covered += low <= rates.mean() <= high
+    assert 345 < covered < 390
+    assert np.isnan(TaskResults(one.rows, ["t|0", "none"], 3, 0).mean_interval()).all()
+
+
+def test_results_become_tables(tmp_path: Path) -> None:
+    results = some_results([1, 1], [1, 0], label="mine")
+    assert results.to_markdown().splitlines() == [
+        "| task | success | 95 % interval | episodes |  |",
+        "| --- | --- | --- | --- | --- |",
+        "| t\\|0 | 100.0 % | 34.2 to 100.0 % | 2 of 2 |  |",
+        "| t\\|1 | 50.0 % | 9.5 to 90.5 % | 1 of 2 |  |",
+        "| all | 75.0 % | 30.1 to 95.4 % | 3 of 4 |  |",
+        "| mean of tasks | 75.0 % | 36.4 to 95.3 % |  |  |",
+    ]
+    assert repr(results).splitlines()[-1].split()[:5] == ["mean", "of", "tasks", "75.0", "%"]
+    rows = [results.rows[0] | {"return": [1.0, 2.0], "faults": ["a", "b"]}, *results.rows[1:]]
+    TaskResults(rows, results.tasks, 2, 0, "mine").to_csv(tmp_path / "rows.csv")
+    with (tmp_path / "rows.csv").open(newline="") as file:
+        first, *others = csv.DictReader(file)
+    assert len(others) == 3 and first["label"] == "mine" and first["task"] == "t|0" and first["success"] == "True"
+    assert (first["init_state"], first["return"], first["faults"]) == ("", "[1.0, 2.0]", "a; b")
