@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import beta, binomtest, multinomial
 
 from remuda import Comparison, MissingFrameworkError, TaskResults, compare
 
@@ -33,8 +34,6 @@ def test_p_is_that_of_the_exact_test() -> None:
         expected = binomtest(wins, wins + losses).pvalue if wins + losses else 1.0
         assert found.p == pytest.approx(expected, rel=1e-9)
         assert found.difference == pytest.approx(a.mean() - b.mean())
-        low, high = found.interval()
-        assert -1 <= low <= found.difference <= high <= 1
 
 
 def test_p_of_many_pairs_is_a_number() -> None:
@@ -42,12 +41,11 @@ def test_p_of_many_pairs_is_a_number() -> None:
 
 
 def test_the_interval_covers_the_difference() -> None:
-    generator, covered = np.random.default_rng(1), 0
-    for _ in range(1000):
-        wins, losses, _ = generator.multinomial(60, [0.3, 0.15, 0.55])
-        low, high = Comparison(60, int(wins), int(losses), 0).interval(0.9)
-        covered += low <= 0.15 <= high
-    assert 870 < covered < 940
+    covered, tries = 0.0, [(wins, losses) for wins in range(21) for losses in range(21 - wins)]
+    for wins, losses in tries:
+        low, high = Comparison(20, wins, losses, 0).interval(0.9)
+        covered += (low <= 0.2 <= high) * multinomial.pmf([wins, losses, 20 - wins - losses], 20, [0.4, 0.2, 0.4])
+    assert 0.9 < covered < 0.96
     with pytest.raises(ValueError, match="confidence"):
         Comparison(1, 1, 0, 0).interval(1.0)
 
@@ -59,13 +57,41 @@ def test_results_without_finished_units_are_refused() -> None:
         compare(TaskResults([], ["walk"], 5, 0), results_of([1, 1]))
 
 
+def test_the_interval_agrees_with_the_test_for_every_result() -> None:
+    for pairs in (1, 4, 10):
+        for wins in range(pairs + 1):
+            for losses in range(pairs - wins + 1):
+                found = Comparison(pairs, wins, losses, 0)
+                low, high = found.interval(0.9)
+                assert (not low <= 0 <= high) == (found.p < 1 - 0.9)
+                assert -1 <= low <= found.difference <= high <= 1
+                assert Comparison(pairs, losses, wins, 0).interval(0.9) == (-high, -low)
+
+
+def test_the_interval_is_the_quantile_of_melded_distributions() -> None:
+    levels = (np.arange(2000) + 0.5) / 2000
+    for wins, losses, pairs in ((4, 1, 9), (12, 2, 50), (30, 10, 60), (1, 3, 100)):
+        n = wins + losses
+        scales = 2 * beta.ppf(levels, wins, losses + 1)[:, None] - 1
+        shares = [beta.ppf(levels, n, pairs - n + 1), beta.ppf(levels, n + 1, pairs - n)]
+        products = np.where(scales > 0, scales * shares[0], scales * shares[1])
+        low = Comparison(pairs, wins, losses, 0).interval()[0]
+        assert low == pytest.approx(np.quantile(products, 0.025), abs=2e-4)
+
+
+def test_wins_alone_may_be_too_few() -> None:
+    found = Comparison(4, 4, 0, 0)
+    assert found.p == 0.125 and found.interval() == pytest.approx((-0.205, 1), abs=0.001)
+    assert Comparison(10, 0, 0, 0).interval() == pytest.approx((-0.308, 0.308), abs=0.001)
+
+
 def test_episodes_that_are_no_pairs_are_left_out() -> None:
     a, b = results_of([1, 1, 0, 1], faults=[0]), results_of([0, 0, 0, 0, 0], faults=[3])
     found = compare(a, b)
     assert (found.pairs, found.wins, found.losses, found.left_out) == (2, 1, 0, 3)
     assert repr(found) == (
         "<Comparison of 2 pairs, without 3 episodes that are not pairs: 1 wins, 0 losses, difference +50.0 % "
-        "(95 %: -56.3 to +100.0), p=1>"
+        "(95 %: -77.6 to +98.7), p=1>"
     )
     for other in (results_of([1, 1, 1], seed=1), results_of([1, 1, 1], task="run")):
         with pytest.raises(ValueError, match="expected results with episodes of the same task.*, got none"):
@@ -93,3 +119,43 @@ def test_rates_are_of_the_units_that_are_done(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     with pytest.raises(MissingFrameworkError, match="pip install matplotlib"):
         results.to_png(tmp_path / "none.png")
+
+
+def some_results(*successes: Any, label: str | None = None) -> TaskResults:
+    """Returns results with a task for each sequence of successes."""
+    rows = [row for task, each in enumerate(successes) for row in results_of(each, task=f"t|{task}").rows]
+    return TaskResults(rows, [f"t|{task}" for task in range(len(successes))], len(successes[0]), 0, label)
+
+
+def test_the_mean_over_tasks_has_an_interval() -> None:
+    one = some_results([1, 0, 1])
+    assert one.mean_rate == one.success_rate and one.mean_interval() == pytest.approx(one.interval())
+    few = some_results([1] * 4, [0] * 4)
+    assert few.mean_rate == 0.5
+    low, high = few.mean_interval()
+    assert 0 < low < 0.5 < high < 1 and high - low < few.interval()[1] - few.interval()[0]
+    generator, rates, covered = np.random.default_rng(2), np.array([0.1, 0.5, 0.95]), 0
+    for _ in range(400):
+        low, high = some_results(*(generator.random((3, 10)) < rates[:, None])).mean_interval(0.9)
+        covered += low <= rates.mean() <= high
+    assert 345 < covered < 390
+    assert np.isnan(TaskResults(one.rows, ["t|0", "none"], 3, 0).mean_interval()).all()
+
+
+def test_results_become_tables(tmp_path: Path) -> None:
+    results = some_results([1, 1], [1, 0], label="mine")
+    assert results.to_markdown().splitlines() == [
+        "| task | success | 95 % interval | episodes |  |",
+        "| --- | --- | --- | --- | --- |",
+        "| t\\|0 | 100.0 % | 34.2 to 100.0 % | 2 of 2 |  |",
+        "| t\\|1 | 50.0 % | 9.5 to 90.5 % | 1 of 2 |  |",
+        "| all | 75.0 % | 30.1 to 95.4 % | 3 of 4 |  |",
+        "| mean of tasks | 75.0 % | 36.4 to 95.3 % |  |  |",
+    ]
+    assert repr(results).splitlines()[-1].split()[:5] == ["mean", "of", "tasks", "75.0", "%"]
+    rows = [results.rows[0] | {"return": [1.0, 2.0], "faults": ["a", "b"]}, *results.rows[1:]]
+    TaskResults(rows, results.tasks, 2, 0, "mine").to_csv(tmp_path / "rows.csv")
+    with (tmp_path / "rows.csv").open(newline="") as file:
+        first, *others = csv.DictReader(file)
+    assert len(others) == 3 and first["label"] == "mine" and first["task"] == "t|0" and first["success"] == "True"
+    assert (first["init_state"], first["return"], first["faults"]) == ("", "[1.0, 2.0]", "a; b")

@@ -404,6 +404,30 @@ class Chosen(Walk):
         return super().step(np.zeros(2))
 
 
+class Passing(Walk):
+    """Is at its goal in the second step alone. An episode has four steps."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, *_ = super().step(action)
+        return obs, reward, False, self.steps == 4, {"at_goal": self.steps == 2} if self.steps > 1 else {}
+
+
+@pytest.mark.parametrize("success", ["at_goal", lambda info: info.get("at_goal", False)])
+def test_a_unit_may_end_at_its_first_success(success: Any) -> None:
+    run = partial(evaluate_tasks, still, episodes=3, num_envs=2, backend="serial")
+    for until_success, expected in ((False, (False, 4, False)), (True, (True, 2, True))):
+        results = run([Task("pass", Passing, success=success, until_success=until_success)])
+        assert [(row["success"], row["length"], row["terminated"]) for row in results.rows] == [expected] * 3
+
+
+def test_success_at_each_step_must_be_clear() -> None:
+    run = partial(evaluate_tasks, still, episodes=1, num_envs=1, backend="serial")
+    with pytest.raises(ValueError, match=r"expected success\(info\) of episode 0 of task 'walk' .*, got 0.5"):
+        run([Task("walk", Walk, success=lambda info: 0.5, until_success=True)])
+    with pytest.raises(ZeroDivisionError):
+        run([Task("walk", Walk, success=lambda info: 1 // 0, until_success=True)])
+
+
 @pytest.mark.parametrize("nested", [False, True])
 def test_each_task_has_its_own_choices_in_any_order(nested: bool) -> None:
     few, many = Task("few", partial(Chosen, 3, nested)), Task("many", partial(Chosen, 7, nested))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
+from remuda._training import paired
 from remuda._training.tasks.results import TaskResults
 
 
@@ -36,9 +35,7 @@ class Comparison:
         "Note on the sampling error of the difference between correlated proportions or percentages", Psychometrika 12,
         1947; exact as in Agresti, "Categorical Data Analysis", section 10.1).
         """
-        n, fewer = self.wins + self.losses, min(self.wins, self.losses)
-        tail: float = sum(math.comb(n, k) for k in range(fewer + 1)) / 2**n
-        return min(1.0, 2 * tail)
+        return paired.p_value(self.wins, self.losses)
 
     @property
     def difference(self) -> float:
@@ -48,19 +45,14 @@ class Comparison:
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
         """Returns the confidence interval (low, high) of the difference.
 
-        It is the adjusted Wald interval for paired data (Bonett and Price, "Adjusted Wald confidence interval for a
-        difference of binomial proportions based on paired data", Journal of Educational and Behavioral Statistics 37,
-        2012).
+        It agrees with the test: it does not contain 0 if and only if `p` is less than 1 - confidence (Fay and Lumbard,
+        "Confidence intervals for difference in proportions for matched pairs compatible with exact McNemar's or sign
+        tests", Statistics in Medicine 40, 2021).
 
         Raises:
             ValueError: `confidence` is not between 0 and 1.
         """
-        if not 0 < confidence < 1:
-            raise ValueError(f"expected confidence to be between 0 and 1, got {confidence}")
-        n = self.pairs + 2
-        won, lost = (self.wins + 1) / n, (self.losses + 1) / n
-        margin = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt((won + lost - (won - lost) ** 2) / n)
-        return max(-1.0, won - lost - margin), min(1.0, won - lost + margin)
+        return paired.interval(self.wins, self.losses, self.pairs, confidence)
 
     def __repr__(self) -> str:
         low, high = (f"{100 * bound:+.1f}" for bound in self.interval())

@@ -170,7 +170,9 @@ def _checked(options: PoolOptions, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _pool(tasks: tuple[Task, ...], num_envs: int, attempts: int, options: dict[str, Any]) -> Pool:
-    stripped = tuple(replace(task, init_states=None, success="") for task in tasks)  # workers need neither
+    stripped = tuple(  # workers need no init states, and often no success
+        replace(task, init_states=None, success=task.success if task.until_success else "") for task in tasks
+    )
     build = partial(TaskEnv, stripped, _form(stripped, attempts, options))
     return _first([partial(Pool, [build] * num_envs, **options)] * attempts)
 

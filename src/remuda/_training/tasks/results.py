@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import os
 from collections.abc import Iterable
@@ -13,6 +14,10 @@ from remuda._training.tasks.results_file import read
 from remuda.errors import MissingFrameworkError
 
 _PERCENT = 100.0
+_COLUMNS = (
+    *("task", "episode", "seed", "init_state", "status", "success", "return", "length", "terminated"),
+    *("attempts", "faults"),
+)
 _MOST_PIXELS = 2**16 - 1  # the largest height that matplotlib draws
 
 
@@ -78,6 +83,46 @@ class TaskResults:
         """
         return interval(*self._counts(), confidence)
 
+    @property
+    def mean_rate(self) -> float:
+        """The mean of the success rates of the tasks; NaN if a task has no unit that is done."""
+        return math.fsum(self[name].success_rate for name in self.tasks) / len(self.tasks)
+
+    def mean_interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """Returns the confidence interval (low, high) of the mean success rate of these tasks, over all their episodes.
+
+        It combines the Wilson intervals of the tasks (Zou, Huang and Zhang, "A note on confidence interval estimation
+        for a linear function of binomial proportions", Computational Statistics and Data Analysis 53, 2009). It
+        reflects the spread of the episodes within each task, like a stratified bootstrap, but not the choice of the
+        tasks. It is (NaN, NaN) if a task has no unit that is done.
+
+        Raises:
+            ValueError: `confidence` is not between 0 and 1.
+        """
+        each = [self[name] for name in self.tasks]
+        bounds = [(one.success_rate, *one.interval(confidence)) for one in each]
+        below = math.hypot(*(rate - low for rate, low, _ in bounds)) / len(each)
+        above = math.hypot(*(high - rate for rate, _, high in bounds)) / len(each)
+        return self.mean_rate - below, self.mean_rate + above
+
+    def to_markdown(self) -> str:
+        """Returns the table of `print(results)` in Markdown."""
+        head, *rows = [[cell.strip().replace("|", "\\|") for cell in row] for row in self._table()]
+        return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Writes the rows to the CSV file `path`, with the label before them. None is an empty cell, and faults are
+        separated by semicolons.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        with Path(path).open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, ["label", *_COLUMNS])
+            writer.writeheader()
+            for row in self.rows:
+                writer.writerow({"label": self.label, **row, "faults": "; ".join(row.get("faults", ()))})
+
     def to_png(self, path: str | os.PathLike[str]) -> None:
         """Draws the rate of each task with its 95 % interval into the PNG file `path`.
 
@@ -114,17 +159,22 @@ class TaskResults:
 
     def __repr__(self) -> str:
         """Returns a table with a line for each task."""
+        table = self._table()
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
+        return "\n".join(line.rstrip() for line in lines)
+
+    def _table(self) -> list[tuple[str, ...]]:
+        """Returns the rows of a table: its head, the tasks, all episodes, and the mean over tasks."""
         lines = [(name, self[name]) for name in self.tasks]
         lines += [("all", self)] if len(self.tasks) > 1 else []
-        width = max(len("task"), *(len(name) for name, _ in lines))
-        head = f"{'task':{width}}  success  95 % interval    episodes"
-        return "\n".join([head, *(f"{name:{width}}  {results._line()}".rstrip() for name, results in lines)])
-
-    def _line(self) -> str:
-        successes, done = self._counts()
-        low, high = (f"{_PERCENT * bound:.1f}" for bound in self.interval())
-        rate = f"{_PERCENT * self.success_rate:.1f} %" if done else "-"
-        return f"{rate:>7}  {f'{low} to {high} %':15}  {f'{successes} of {done}':10}  {self._note()}"
+        table: list[tuple[str, ...]] = [("task", "success", "95 % interval", "episodes", "")]
+        for name, part in lines:
+            successes, done = part._counts()
+            table.append((name, *_texts(part.success_rate, part.interval()), f"{successes} of {done}", part._note()))
+        if len(self.tasks) > 1:
+            table.append(("mean of tasks", *_texts(self.mean_rate, self.mean_interval()), "", ""))
+        return table
 
     def _note(self) -> str:
         faulted, missing = len(self.faulted), len(self.tasks) * self.episodes - len(self.rows)
@@ -135,3 +185,10 @@ class TaskResults:
         """Returns the numbers of successes and of units that are done."""
         done = [row for row in self.rows if row["status"] == "done"]
         return sum(row["success"] for row in done), len(done)
+
+
+def _texts(rate: float, interval: tuple[float, float]) -> tuple[str, str]:
+    """Returns a rate and its interval in percent, "-" for NaN."""
+    low, high = (f"{_PERCENT * bound:.1f}" for bound in interval)
+    shown = "-" if math.isnan(rate) else f"{_PERCENT * rate:.1f} %"
+    return f"{shown:>7}", "-" if math.isnan(interval[0]) else f"{low} to {high} %"

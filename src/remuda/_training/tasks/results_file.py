@@ -26,6 +26,7 @@ def _describe(task: Task) -> dict[str, Any]:
     success = task.success if isinstance(task.success, str) else getattr(task.success, "__qualname__", "a function")
     steps = None if task.max_steps is None else int(task.max_steps)
     fields = {"name": task.name, "max_steps": steps, "instruction": task.instruction, "success": success}
+    fields["until_success"] = task.until_success
     if task.init_states is None:
         return fields | {"init_states": None}
     fingerprint = Fingerprint()

@@ -25,6 +25,8 @@ class Task:
             number: `env.reset(seed=..., options={"init_state": init_states[k]})`. They must be picklable.
         success: The key of the last info that tells whether the episode was a success (a bool, or 0 or 1), or a
             function of the last info that returns this. The function runs in the caller's process.
+        until_success: Whether an episode ends, as terminated, at the first step whose info tells of success. A step
+            without the key is none. A function also runs in the workers, after each step.
 
     Raises:
         TypeError: `make`, `init_states` or `success` has another type.
@@ -38,6 +40,7 @@ class Task:
     instruction: str = ""
     init_states: Sequence[Any] | None = None
     success: Success = "is_success"
+    until_success: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from remuda import InvalidActionError, InvalidEnvError, SpaceMismatchError
+from remuda._training.success import is_success
 from remuda._training.tasks.task import Task
 from remuda._videos.recorder import Recorder
 from remuda._wire.codec import SpaceCodec
@@ -69,10 +70,21 @@ class TaskEnv(gymnasium.Env[Any, Any]):
             self._return = self._return + np.asarray(reward, np.float64)
             reward = float(np.sum(reward))
         truncated = truncated or self._steps == self._tasks[self._task].max_steps
+        terminated = terminated or self._has_succeeded(info)
         if (terminated or truncated) and np.ndim(self._return):
             info = {**info, RETURN: self._return.tolist()}
         self._recorder.step(terminated or truncated)
         return obs, reward, terminated, truncated, info
+
+    def _has_succeeded(self, info: dict[str, Any]) -> bool:
+        """Returns whether an episode ends because it is a success."""
+        task = self._tasks[self._task]
+        if not task.until_success or (isinstance(task.success, str) and task.success not in info):
+            return False
+        try:
+            return is_success(task.success, info, task.name)
+        except Exception:  # the episode ends, and the caller, which reads the same info, raises the error
+            return True
 
     def close(self) -> None:
         """Closes the env of the current task, if there is one."""
