@@ -147,6 +147,7 @@ RAISES_NOTHING = (
     "remuda.stats.Durations.quantile",
     "remuda.FaultPolicy.delay",
     "remuda.stats.PoolStats.scalars",
+    "remuda.TaskResults.to_markdown",
     "remuda.Rollout.lay_out",
     "remuda.RolloutStep.starts_episodes",
     "remuda.ShardRollouts.close",
