@@ -51,7 +51,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if not _seconds:
         return
     environment = Path(sys.prefix).name.lstrip(".")
-    named = {f"{group}{'' if environment == '.venv' else f' ({environment})'}": cpu for group, cpu in _seconds.items()}
+    named = {f"{group}{'' if environment == 'venv' else f' ({environment})'}": cpu for group, cpu in _seconds.items()}
     _FOLDER.mkdir(parents=True, exist_ok=True)
     (_FOLDER / f"{environment}-{min(_seconds).replace('/', '-')}.json").write_text(json.dumps(named, indent=1))
     known = {group: int(cpu) for group, cpu in _ROW.findall(_PAGE.read_text("utf-8"))}
