@@ -421,6 +421,9 @@ def test_the_bar_appears_by_itself_if_the_evaluation_is_slow(
             return is_terminal
 
     stderr, times = Stderr(), iter([0.0, 0.0])
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("REMUDA_PROGRESS", "REMUDA_WORKER_INDEX"):
+        monkeypatch.delenv(name, raising=False)
     with Pool([Lottery] * 2, backend="serial") as pool:
         monkeypatch.setattr(sys, "stderr", stderr)
         monkeypatch.setattr("remuda._progress.bar.clock", lambda: next(times, seconds))

@@ -81,7 +81,8 @@ def test_deaths_count_for_each_env_of_the_worker() -> None:
         assert [(fault.env_id, fault.shared) for fault in raised.value.faults] == [(0, False), (1, True)] * 2
         assert str(raised.value).count("\n  ") == 2  # each death once
         assert isinstance(raised.value.__cause__, WorkerDiedError)
-        assert pool.recv().env_ids.tolist() == [2, 3]
+        if pool.pending:  # the death was noticed after the step was sent
+            assert pool.recv().env_ids.tolist() == [2, 3]
         with pytest.raises(BrokenPoolError, match="env 0 was lost"):
             pool.call("pid")
 
