@@ -22,6 +22,7 @@ _TOP = Path(__file__).parents[1]
 _PAGE, _FOLDER = _TOP / "CONTRIBUTING.md", _TOP / "build/cpu"
 _ROW = re.compile(r"^\| `([^`]+)` \| (\d+) \|$", re.MULTILINE)
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 1
+_LEAST = 10  # CPU seconds of a group in the table
 _PRINTED = 10  # groups
 _GROWTH = 1.2  # a group that costs more than this, relative to the table, is printed
 
@@ -87,9 +88,9 @@ def _write_table() -> None:
     for path in _FOLDER.glob("*.json"):
         groups.update(json.loads(path.read_text()))
     table = "| tests | CPU seconds |\n|---|---|\n"
-    rows = "".join(f"| `{group}` | {cpu:.0f} |\n" for group, cpu in groups.most_common() if cpu >= 1)
+    rows = "".join(f"| `{group}` | {cpu:.0f} |\n" for group, cpu in groups.most_common() if cpu >= _LEAST)
     begin, _, rest = _PAGE.read_text("utf-8").partition(table)
-    _PAGE.write_text(begin + table + rows + "\n" + rest.partition("\n\n")[2], "utf-8")
+    _PAGE.write_text(begin + table + rows + re.sub(r"\A(\|.*\n)*", "", rest), "utf-8")
 
 
 if __name__ == "__main__":
