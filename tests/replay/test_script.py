@@ -15,6 +15,16 @@ from pool_envs import hooked
 from replays import Picky, at_step, broken, fail, make_record, recording, replay, restate
 
 from remuda import EnvError, Pool, load_record
+from remuda._worker import worker_info
+
+
+@pytest.fixture(autouse=True)
+def no_worker_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command makes its process the worker of the record, which it is here for this test only."""
+    monkeypatch.setenv("REMUDA_WORKER_INDEX", "0")
+    for owner in (worker_info._Current, worker_info._current):
+        monkeypatch.setattr(owner, "info", None)
+
 
 ACTIONS = {"flag": [1], "force": np.array([[0.1, np.inf]], np.float32), "name": ["it's"], "bits": np.int8([[1, 0]])}
 
