@@ -15,7 +15,7 @@ import cpu_seconds
 import pytest
 from hypothesis import HealthCheck, settings
 from programs import children, collect, script, start_method  # noqa: F401 - fixtures for all tests
-from reaper import start_reaper
+from reaper import note_test, start_reaper
 
 from remuda import _core
 from remuda._backends.forkserver import client
@@ -59,7 +59,7 @@ _core.Arena.create = staticmethod(count_arena)  # type: ignore[method-assign]
 SECONDS = 300
 STDERR = pytest.StashKey[int]()
 KEPT = {"modules": 0, "arenas": 0}  # modules that were imported; arenas that were made
-REAPER = pytest.StashKey[object]()  # kept, because Python warns about a process that is freed while it runs
+REAPER = pytest.StashKey[Any]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -99,6 +99,14 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     report = yield
     report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    note_test(item.config.stash[REAPER], item.nodeid)
+    result = yield
+    note_test(item.config.stash[REAPER], "")
+    return result
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Ends all processes that a test run has started when the run ends, even by `kill -9`.
+"""Ends all processes that a test run has started when the run ends, even by `kill -9`. Then names the test that ran.
 
 They are found in /proc by an environment variable that they inherit. Processes can leave their session, group and
 parent, but keep their environment.
@@ -22,9 +22,14 @@ def start_reaper() -> subprocess.Popen[bytes] | None:
     if sys.platform != "linux" or VARIABLE in os.environ:
         return None
     os.environ[VARIABLE] = uuid.uuid4().hex
-    nowhere = subprocess.DEVNULL
     command = [sys.executable, "-I", __file__, str(os.getpid())]
-    return subprocess.Popen(command, start_new_session=True, stdin=nowhere, stdout=nowhere, stderr=nowhere)
+    return subprocess.Popen(command, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+
+
+def note_test(reaper: subprocess.Popen[bytes] | None, nodeid: str) -> None:
+    """Tells the reaper which test begins; "" means that it has ended."""
+    if reaper is not None and reaper.stdin is not None:
+        os.write(reaper.stdin.fileno(), f"{nodeid}\n".encode())
 
 
 def processes_with(variable: str) -> list[int]:
@@ -40,13 +45,20 @@ def _environment(process: Path) -> list[bytes]:
         return []  # the process is gone, or belongs to another user
 
 
-def _await_end(parent: int) -> None:
+def _await_end(parent: int) -> str:
+    """Waits for the end of the parent. Returns the name of the test that ran then; "" if none did."""
+    latest = ""
     try:
         descriptor = os.pidfd_open(parent)
     except ProcessLookupError:
-        return
-    if os.getppid() == parent:  # otherwise the parent has ended, and its pid may have been reused
-        select.select([descriptor], [], [])
+        return latest
+    while os.getppid() == parent:  # otherwise the parent has ended, and its pid may have been reused
+        ready = select.select([descriptor, 0], [], [])[0]
+        if 0 in ready and (names := os.read(0, 1 << 16).decode()):
+            latest = names.splitlines()[-1]
+        elif descriptor in ready:
+            break
+    return latest
 
 
 def _end_all() -> None:
@@ -60,5 +72,7 @@ def _end_all() -> None:
 
 
 if __name__ == "__main__":
-    _await_end(int(sys.argv[1]))
+    test = _await_end(int(sys.argv[1]))
     _end_all()
+    if test:
+        print(f"the run ended within {test}", file=sys.stderr)
