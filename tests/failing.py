@@ -49,7 +49,7 @@ def faults_of(num_slots: int) -> Faults:
 
     def nothing(*_: Any) -> None: ...
 
-    hub = SimpleNamespace(resolve=nothing, release_failed=nothing)
+    hub = SimpleNamespace(settle=nothing, release_failed=nothing)
     slots = SimpleNamespace(guards=_core.SlotGuards(num_slots, num_slots))
     running: Any = SimpleNamespace(hub=hub, slots=slots, layout=SimpleNamespace(num_slots=num_slots))
     return Faults(running, in_callers_thread=False)

@@ -93,11 +93,10 @@ TEST(episodes_that_were_cut_off_are_counted_until_they_go_on) {
   CHECK(!slots.any_cut_off());
   slots.end_episode(0);
   CHECK(!slots.any_cut_off() && !slots.is_cut_off(0) && slots[0].episode == Episode::kOver);
-  slots.cut_off(1, false);
-  slots.cut_off(1, false);  // again, because the successor has died, too
-  slots.cut_off(2, true);
+  slots.cut_off(1);
+  slots.cut_off(1);  // again, because the successor has died, too
+  slots.cut_off(2);
   CHECK(slots.is_cut_off(1) && slots[1].episode == Episode::kCutOff);
-  CHECK(slots.is_cut_off(2) && slots[2].episode == Episode::kCutOffIntoReset);
   slots.go_on(1);
   CHECK(slots.any_cut_off() && !slots.is_cut_off(1));
   slots.go_on(2);

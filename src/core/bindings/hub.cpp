@@ -55,16 +55,14 @@ template <auto method>
 constexpr auto deciding = &Entering<method, HubLock::Kind::kDecision>::call;
 
 void bind_slots(nb::module_& m) {
-  nb::enum_<Outcome>(m, "Outcome")
-      .value("DROP", Outcome::kDrop)
-      .value("FAIL", Outcome::kFail)
-      .value("RESEND", Outcome::kResend)
-      .value("REPEAT_LAST", Outcome::kRepeatLast)
-      .value("END_EPISODE", Outcome::kEndEpisode)
-      .value("END_AND_RESET", Outcome::kEndAndReset)
-      .value("RESET", Outcome::kReset)
-      .value("END_LATER", Outcome::kEndLater)
-      .value("END_AND_RESET_LATER", Outcome::kEndAndResetLater);
+  nb::enum_<Fate>(m, "Fate")
+      .value("LOST", Fate::kLost)
+      .value("RAISED", Fate::kRaised)
+      .value("DYING", Fate::kDying)
+      .value("RENEWED", Fate::kRenewed)
+      .value("ENDED", Fate::kEnded)
+      .value("FAILED", Fate::kFailed)
+      .value("REPORTED", Fate::kReported);
   nb::enum_<Refusal::Reason>(m, "Reason")
       .value("PART", Refusal::Reason::kPart)
       .value("PENDING", Refusal::Reason::kPending)
@@ -80,6 +78,7 @@ void bind_slots(nb::module_& m) {
       .def("require_reset", &SlotGuards::require_reset, "slot"_a, "can_be_observed"_a = false)
       .def("note_reset", &SlotGuards::note_reset, "slot"_a)
       .def("must_reset", &SlotGuards::must_reset, "slot"_a)
+      .def("must_reset_before", &SlotGuards::must_reset_before, "op"_a, "slot"_a)
       .def("lose", &SlotGuards::lose, "env"_a)
       .def("set_unraised", &SlotGuards::set_unraised, "any"_a)
       .def("set_urgent", &SlotGuards::set_urgent, "is_urgent"_a);
@@ -89,7 +88,6 @@ void bind_slots(nb::module_& m) {
       .def("slot_of", &SlotLedger::slot_of, "env"_a)
       .def("last_sent", &SlotLedger::last_sent, "slots"_a)
       .def("is_idle", &SlotLedger::is_idle, "slot"_a)
-      .def("last_op", &SlotLedger::last_op, "slot"_a)
       .def("action_row", &SlotLedger::action_row, "slot"_a)
       .def("is_fresh", &SlotLedger::is_fresh, "slot"_a)
       .def("set_fresh", &SlotLedger::set_fresh, "slot"_a)
@@ -97,6 +95,7 @@ void bind_slots(nb::module_& m) {
       .def("is_over", &SlotLedger::is_over, "slot"_a)
       .def("has_results", &SlotLedger::has_results, "slot"_a)
       .def("last", &SlotLedger::last, "slot"_a)
+      .def("cut_off", &SlotLedger::cut_off, "slot"_a, "parts"_a)
       .def("needs_reset", &SlotLedger::needs_reset, "slot"_a)
       .def("has_begun", &SlotLedger::has_begun, "slot"_a)
       .def("progress", &SlotLedger::progress, "env"_a)
@@ -174,6 +173,7 @@ void bind_hub(nb::module_& m) {
       .def_rw("pump", &Callbacks::pump)
       .def_rw("pass_on", &Callbacks::pass_on)
       .def_rw("log", &Callbacks::log)
+      .def_rw("make_rows", &Callbacks::make_rows)
       .def_rw("look_at", &Callbacks::look_at);
   nb::class_<FrameTaker>(m, "FrameTaker").def_prop_ro("num_info_columns", &FrameTaker::num_info_columns);
 
@@ -220,7 +220,7 @@ void bind_hub(nb::module_& m) {
           nb::sig(
               "def take(self, limit: int, by_slot: bool = False, slots: object | None = None, part: int = 0) -> Batch"))
       .def("drop_ready", from_outside<&Hub::drop_ready>, "part"_a = 0)
-      .def("resolve", from_within<&Hub::resolve>, "slot"_a, "outcome"_a, "parts"_a.none() = nb::none())
+      .def("settle", from_within<&Hub::settle>, "slot"_a, "fate"_a, "data"_a.none() = nb::none())
       .def("release_failed", from_within<&Hub::release_failed>, "part"_a)
       .def("reopen", from_within<&Hub::reopen>, "worker"_a)
       .def("end", from_within<&Hub::end>, "worker"_a)

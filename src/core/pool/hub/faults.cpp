@@ -110,7 +110,7 @@ std::vector<std::uint64_t> Hub::break_all() {
     unanswered.insert(unanswered.end(), dead.unanswered.begin(), dead.unanswered.end());
   }
   for (std::uint32_t slot = 0; slot < plan_.slots; slot += plan_.width)
-    if (slots_[slot].state == SlotState::kOrphaned) slots_.resolve(slot, Outcome::kDrop, nb::none());
+    if (slots_[slot].state == SlotState::kOrphaned) slots_.apply(slot, Outcome::kDrop, nb::none());
   return unanswered;
 }
 
@@ -130,8 +130,24 @@ void Hub::find_late(Clock::time_point now) {
 
 // -- slots of failed envs ----------------------------------------------------------------------------------
 
-void Hub::resolve(std::uint32_t slot, Outcome outcome, nb::handle parts) {
-  if (slots_.resolve(slot, outcome, parts)) push_again(slot);
+void Hub::settle(std::uint32_t first, Fate fate, nb::object data) {
+  const Outcome outcome = slots_.outcome_of(first, fate);
+  const PoolRow row = row_for(outcome);
+  if (row != PoolRow::kNone) data = callbacks_.make_rows(first, data, row == PoolRow::kTerminal);
+  if (slots_.apply(first, outcome, data)) push_again(first);
+}
+
+// Returns the rows with which the pool answers observes of these slots itself: for each env, the data without a column,
+// or None if its worker answers. Returns None if the workers answer all.
+nb::object Hub::known_rows(std::vector<std::uint32_t> targets) {
+  nb::list rows;
+  bool any = false;
+  for (std::size_t i = 0; i < targets.size(); i += plan_.width) {
+    const bool is_known = slots_.answers_observe(targets[i]);
+    rows.append(is_known ? callbacks_.make_rows(targets[i], nb::none(), false) : nb::none());
+    any |= is_known;
+  }
+  return any ? nb::object(rows) : nb::none();
 }
 
 }  // namespace remuda

@@ -139,6 +139,12 @@ std::optional<Refusal> Hub::send_to(Op op, nb::handle slots, nb::handle actions,
     }
     if (!has_part(number)) return Refusal{Refusal::Reason::kPart};  // user code in `take_apart` may have split the pool
   }
+  nb::object known;
+  if (op == Op::kObserve) {
+    known = known_rows(slots.is_none() ? slots_.parts().at(number).slots() : some);
+    if (!has_part(number)) return Refusal{Refusal::Reason::kPart};  // a signal handler may have split the pool
+    blobs = known;
+  }
   Part& part = slots_.parts().at(number);
   const std::vector<std::uint32_t>& targets = slots.is_none() ? part.slots() : some;
   if (auto refusal = slots_.refusal(op, targets)) return refusal;

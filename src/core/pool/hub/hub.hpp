@@ -53,6 +53,10 @@ struct Callbacks {
   // Emits log records. Called before a wait for results ends, if there may be some that belong before these. It runs
   // code of the program. Null if the pool has no supervisor yet.
   nb::object log;
+  // Makes the data without a column of a row that no worker makes: (slot, infos | None, is_terminal) -> parts. `infos`:
+  // those of the env's slots. `is_terminal`: the row has the terminal observation, and a reset completes it; otherwise
+  // the row repeats the last observation.
+  nb::object make_rows;
   nb::object look;            // Called with each batch with infos that could get a column, and with batch `look_at`.
   std::uint64_t look_at = 0;  // The number of a batch, counted from 1.
   nb::object batch_type;
@@ -160,9 +164,10 @@ class Hub {
   void release_failed(std::uint32_t part) {
     if (has_part(part)) slots_.release_failed(part);
   }
-  // Applies an outcome to a slot: to its command, which no worker will answer, or to its episode, which was cut off.
-  // `parts`: the data without a column, if the pool makes a result.
-  void resolve(std::uint32_t slot, Outcome outcome, nb::handle parts);
+  // Applies the outcome (outcomes.hpp) for a slot whose env has this fate: to its command, which no worker will answer,
+  // or to its episode, which was cut off. `data`: for kFailed and kReported, the infos of the slots; for kEnded, the
+  // data without a column of the row.
+  void settle(std::uint32_t slot, Fate fate, nb::object data);
 
   // Marks a worker as dead, because its process has ended, or because it will have no successor. Orphans the commands
   // that it has not answered. Called again if a dead worker was sent another command.
@@ -184,8 +189,8 @@ class Hub {
   // See `Collected`. Not visited are numbers, arrays, and objects that batches share, such as the reader of infos.
   template <class Act>
   void each_reference(Act act) {
-    for (nb::object* one : {&callbacks_.pump, &callbacks_.pass_on, &callbacks_.log, &callbacks_.look,
-                            &callbacks_.batch_type, &frame_taker_.source(), &actions_.converter()})
+    for (nb::object* one : {&callbacks_.pump, &callbacks_.pass_on, &callbacks_.log, &callbacks_.make_rows,
+                            &callbacks_.look, &callbacks_.batch_type, &frame_taker_.source(), &actions_.converter()})
       act(*one);
     for (PartObjects& one : part_objects_) act(one.extras);
     slots_.each_reference(act);
@@ -212,6 +217,7 @@ class Hub {
   bool read_targets(nb::handle slots, std::uint32_t number, std::vector<std::uint32_t>& targets) const;
   void dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part, TimeOfCall& now);
   std::size_t end_of_run(const std::vector<std::uint32_t>& targets, std::size_t first) const;
+  nb::object known_rows(std::vector<std::uint32_t> targets);
   void send_run(Op op, std::uint32_t first, std::uint32_t count, nb::object parts);
   void swap_in_spare(std::uint32_t slot);
   void push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle parts);

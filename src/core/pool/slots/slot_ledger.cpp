@@ -112,16 +112,15 @@ void SlotLedger::answer_observe(std::uint32_t slot, nb::handle parts) {
 
 std::optional<bool> SlotLedger::deliver_end(std::uint32_t first, std::uint64_t sequence) {
   const nb::object ending = std::exchange(objects_[first].ending, nb::object());
-  const bool into_reset = slots_[first].episode == Episode::kCutOffIntoReset;
   each(first, [this](std::uint32_t slot) { slots_.go_on(slot); });
   if (slots_[first].op == Op::kReset) return std::nullopt;
   each(first, [this, sequence](std::uint32_t slot) {
     slots_.orphan(slot);
     slots_.set_sequence(slot, sequence);  // The pool answers the command itself, so the command counts as sent now.
-    if (autoreset_ == Autoreset::kDisabled) guards_->require_reset(slot);  // No autoreset will follow.
   });
-  if (into_reset) return reset_into_row(first, false, ending);
+  if (autoreset_ == Autoreset::kSameStep) return reset_into_row(first, false, ending);
   answer(first, ending, true);
+  await_reset(first);
   return false;
 }
 
@@ -155,8 +154,24 @@ void SlotLedger::reopen(std::uint32_t first_env, std::uint32_t envs) {
   }
 }
 
-bool SlotLedger::resolve(std::uint32_t first, Outcome outcome, nb::handle parts) {
+Outcome SlotLedger::outcome_of(std::uint32_t first, Fate fate) const {
+  // A vector env's successor begins again with all of its slots. So if one episode was cut off, all were, even those
+  // that had just ended.
+  bool is_over = plan_.keeps_last;
+  for (std::uint32_t slot = first; is_over && slot < first + plan_.width; ++slot)
+    is_over = last_results_.is_over(env_of(slot));
+  const Slots::Slot& slot = slots_[first];
+  const auto op = slot.state == SlotState::kOrphaned ? std::optional(slot.op) : std::nullopt;
+  return remuda::outcome_of(fate, {op, has_results(first), is_over}, autoreset_);
+}
+
+bool SlotLedger::apply(std::uint32_t first, Outcome outcome, nb::handle parts) {
   switch (outcome) {
+    case Outcome::kNothing:
+      return false;
+    case Outcome::kAwaitReset:
+      await_reset(first);
+      return false;
     case Outcome::kDrop:
     case Outcome::kFail:
       each(first, [this, fails = outcome == Outcome::kFail](std::uint32_t slot) {
@@ -171,6 +186,7 @@ bool SlotLedger::resolve(std::uint32_t first, Outcome outcome, nb::handle parts)
     case Outcome::kRepeatLast:
     case Outcome::kEndEpisode:
       answer(first, parts, outcome == Outcome::kEndEpisode);
+      await_reset(first);
       return false;
     case Outcome::kEndAndReset:
     case Outcome::kReset:
@@ -178,12 +194,22 @@ bool SlotLedger::resolve(std::uint32_t first, Outcome outcome, nb::handle parts)
     case Outcome::kEndLater:
     case Outcome::kEndAndResetLater:
       // The episode of a slot that waits for a spare has ended already.
-      if (slots_[first].state == SlotState::kAwaitingSpare) return false;
-      each(first, [=, this](std::uint32_t slot) { slots_.cut_off(slot, outcome == Outcome::kEndAndResetLater); });
-      objects_[first].ending = nb::borrow(parts);
+      if (slots_[first].state != SlotState::kAwaitingSpare) cut_off(first, parts);
       return false;
   }
   return false;
+}
+
+void SlotLedger::cut_off(std::uint32_t first, nb::handle parts) {
+  each(first, [this](std::uint32_t slot) { slots_.cut_off(slot); });
+  objects_[first].ending = nb::borrow(parts);
+}
+
+// Without autoreset, refuses steps of a slot whose episode was ended by a fault until the caller resets it. It can be
+// observed, because the pool repeats its last observation.
+void SlotLedger::await_reset(std::uint32_t first) {
+  if (autoreset_ != Autoreset::kDisabled) return;
+  each(first, [this](std::uint32_t slot) { guards_->require_reset(slot, true); });
 }
 
 bool SlotLedger::complete_with_spare(std::uint32_t slot) {

@@ -8,9 +8,9 @@
 // The slots of a vector env are neighbours and share one command. Functions that take a single slot take the first one,
 // and apply to all slots of this env.
 //
-// No worker will answer the command of a slot that is orphaned (slots.hpp). An `Outcome` decides what happens to such a
-// command. An episode that was cut off while no command was in flight ends with the answer to the slot's next command:
-// `resolve` notes this, and `deliver_end` gives the answer.
+// No worker will answer the command of a slot that is orphaned (slots.hpp). The table in outcomes.hpp decides what
+// happens to such a command. An episode that was cut off while no command was in flight ends with the answer to the
+// slot's next command: `apply` notes this, and `deliver_end` gives the answer.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "pool/slots/last_results.hpp"
+#include "pool/slots/outcomes.hpp"
 #include "pool/slots/parts.hpp"
 #include "pool/slots/seating.hpp"
 #include "pool/slots/slot_guards.hpp"
@@ -27,19 +28,6 @@
 #include "shm/plan.hpp"
 
 namespace remuda {
-
-// The outcome of a command that no worker will answer, or of an episode with an env that was lost.
-enum class Outcome : std::uint8_t {
-  kDrop,              // The command gets no result.
-  kFail,              // The command gets no result, and its part receives the failure.
-  kResend,            // The command is sent again, to the env that was rebuilt.
-  kRepeatLast,        // The pool answers with the env's last observation.
-  kEndEpisode,        // The pool answers with the end of the episode.
-  kEndAndReset,       // The pool writes the end of the episode, and the rebuilt env resets into the same row.
-  kReset,             // The row has the end of the episode, and the rebuilt env resets into it.
-  kEndLater,          // The slot is idle or ready. Its next step is answered as for `kEndEpisode`.
-  kEndAndResetLater,  // The slot is idle or ready. Its next step is answered as for `kEndAndReset`.
-};
 
 // The reason why no command was sent: the first check that failed, and the slots that failed it.
 struct Refusal {
@@ -134,6 +122,9 @@ class SlotLedger {
   // This function and `last` need `Plan::keeps_last`.
   bool is_over(std::uint32_t slot) const { return last_results_.is_over(env_of(slot)); }
   bool has_results(std::uint32_t slot) const { return last_results_.results(env_of(slot)) != 0; }
+  // Returns whether the pool answers an observe of the slot itself, with the last observation. If the env was rebuilt
+  // on a shard, the shard's pool answers, because that alone knows whether the end of the episode was reported.
+  bool answers_observe(std::uint32_t slot) const { return plan_.keeps_last && last_results_.is_fresh(env_of(slot)); }
   // The last observation of a slot: (the row of the columns that keeps it, the result's data without a column | None).
   nb::tuple last(std::uint32_t slot) const;
   // `needs_reset`: whether the episode of a slot is over and the next one has not begun. `has_begun`: whether the
@@ -196,9 +187,13 @@ class SlotLedger {
   void orphan(std::uint32_t first) {
     each(first, [this](std::uint32_t slot) { slots_.orphan(slot); });
   }
-  // Applies an outcome to a slot. `parts`: the data without a column, if the pool makes a result. Returns whether the
-  // caller must send the slot's command.
-  bool resolve(std::uint32_t slot, Outcome outcome, nb::handle parts);
+  // Returns the outcome for a slot whose env has this fate.
+  Outcome outcome_of(std::uint32_t first, Fate fate) const;
+  // Applies an outcome of `outcome_of` to a slot. `parts`: the data without a column, if the pool makes a row. Returns
+  // whether the caller must send the slot's command.
+  bool apply(std::uint32_t slot, Outcome outcome, nb::handle parts);
+  // Makes the answer to the slot's next command end its episode, because another pool has had the episode's env.
+  void cut_off(std::uint32_t first, nb::handle parts);
   void count_fault(std::uint32_t env) { add(figures_[env].faults, 1); }  // For statistics, see figures.hpp.
   // Removes and returns the slots that are queued for a spare and may take one now, in the order in which their
   // commands were sent.
@@ -233,6 +228,7 @@ class SlotLedger {
   void answer(std::uint32_t first, nb::handle parts, bool ends_episode);
   bool reset_into_row(std::uint32_t first, bool is_complete, nb::handle ending);
   void await_spare(std::uint32_t slot);
+  void await_reset(std::uint32_t first);
   void forget_command(std::uint32_t slot);
   void forget_result(std::uint32_t slot);
 

@@ -36,8 +36,7 @@ enum class SlotState : std::uint8_t { kIdle, kInFlight, kAwaitingSpare, kOrphane
 enum class Episode : std::uint8_t {
   kGoesOn,
   kOver,
-  kCutOff,           // The next result, which the pool makes, ends the episode.
-  kCutOffIntoReset,  // Like kCutOff, but the rebuilt env then resets into the row of that result (same-step autoreset).
+  kCutOff,  // The next result, which the pool makes, ends the episode.
 };
 
 class Slots {
@@ -99,17 +98,12 @@ class Slots {
   // -- the episode -------------------------------------------------------------------------------------------
 
   void end_episode(std::uint32_t slot) { become(slots_[slot], Episode::kOver); }
-  void cut_off(std::uint32_t slot, bool into_reset) {
-    become(slots_[slot], into_reset ? Episode::kCutOffIntoReset : Episode::kCutOff);
-  }
+  void cut_off(std::uint32_t slot) { become(slots_[slot], Episode::kCutOff); }
   void go_on(std::uint32_t slot) { become(slots_[slot], Episode::kGoesOn); }
-  bool is_cut_off(std::uint32_t slot) const { return is_cut_off(slots_[slot].episode); }
+  bool is_cut_off(std::uint32_t slot) const { return slots_[slot].episode == Episode::kCutOff; }
   bool any_cut_off() const { return cut_off_ != 0; }
 
  private:
-  static constexpr bool is_cut_off(Episode episode) {
-    return episode == Episode::kCutOff || episode == Episode::kCutOffIntoReset;
-  }
   template <SlotState... from>
   void move(std::uint32_t slot, SlotState to) {
     SlotState& state = slots_[slot].state;
@@ -117,8 +111,8 @@ class Slots {
     state = to;
   }
   void become(Slot& slot, Episode episode) {
-    cut_off_ += is_cut_off(episode);
-    cut_off_ -= is_cut_off(slot.episode);
+    cut_off_ += episode == Episode::kCutOff;
+    cut_off_ -= slot.episode == Episode::kCutOff;
     slot.episode = episode;
   }
 

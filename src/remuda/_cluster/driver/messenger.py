@@ -121,7 +121,7 @@ class Messenger:
         self.is_under_way, self._is_owed = False, reply.pending > 0
         self._writer.note_progress(first, reply.progress)
         for env in reply.to_reset:  # before the caller has their rows, and may send resets
-            self._writer.guards.require_reset(first + env)
+            self._writer.guards.require_reset(first + env, can_be_observed=True)
         for rows in reply.rows:
             self._write(rows)
         for env, parts in reply.failures:

@@ -188,7 +188,7 @@ class ShardActor:
         engine, part = self._open._engine, self._open._part
         ids = list(range(self._open.num_envs)) if command.env_ids is None else command.env_ids
         living = engine.faults.living(ids)
-        if command.op != _core.Op.RESET and (refused := self._to_reset(living)):
+        if refused := self._to_reset(living, command.op):
             self._refused += refused
             living = [env for env in living if env not in refused]
         if not living:
@@ -209,10 +209,12 @@ class ShardActor:
             self._note_seeds(living, blobs)
         engine.exchange.send(command.op, living, blobs, part, to_all=False)
 
-    def _to_reset(self, env_ids: Iterable[int]) -> list[int]:
-        """Returns those envs that were rebuilt and that the caller must reset. With autoreset there are none."""
+    def _to_reset(self, env_ids: Iterable[int], op: _core.Op = _core.Op.STEP) -> list[int]:
+        """Returns the rebuilt envs that the caller must reset before this command. With autoreset there are none."""
         engine = self._open._engine
-        return list(filter(engine.faults.guards.must_reset, env_ids)) if engine.layout.mode.by_caller else []
+        if not engine.layout.mode.by_caller:
+            return []
+        return list(filter(partial(engine.faults.guards.must_reset_before, op), env_ids))
 
     def _note_seeds(self, env_ids: Sequence[int], blobs: Sequence[Buffers | None]) -> None:
         """Keeps the seeds of resets, with which the successors of dead workers continue."""

@@ -10,6 +10,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from remuda import _core
 from remuda._engine.batches.infos import InfoColumns
+from remuda._engine.batches.pool_rows import PoolRows
 from remuda._engine.calls import Addressee
 from remuda._engine.commands.action_spaces import ActionSpaces
 from remuda._engine.commands.batch_maker import BatchMaker
@@ -28,7 +29,6 @@ from remuda._engine.stats.snapshot import PoolSetup
 from remuda._engine.supervision.env_faults import EnvFaults
 from remuda._engine.supervision.episode_progress import ProgressTracker
 from remuda._engine.supervision.fault_reports import FaultReports
-from remuda._engine.supervision.fault_resolution import FaultResolution
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.log_records import LogRecords
 from remuda._engine.supervision.recorder import Recorder
@@ -54,6 +54,7 @@ class Engine:
         closed: Whether the pool is closed.
         is_copy: Whether this is the copy of another process's pool, after a fork.
         is_succeeded: Whether another engine has taken its place.
+        pool_rows: Makes the rows that no worker makes.
         seeds: The rule of seeding, and the seeds so far.
         rendering: Warns if envs that render share a process.
         tracer: Makes traces.
@@ -80,10 +81,10 @@ class Engine:
         self.tracer = PoolTracer(settings.name, running, history)
         reports = FaultReports(running, self.tracker, recorder, history)
         self.fault_log = reports.log
-        resolution = FaultResolution(running, self.faults, settings.faults)
+        self.pool_rows = PoolRows(running)
         self.logs = LogRecords(running, reports, settings.name)
-        supervisor = _supervisor(settings, running, self.faults, reports, self.logs, resolution, infos)
-        self.exchange = Exchange(running, self.faults, supervisor, resolution)
+        supervisor = _supervisor(settings, running, self.faults, reports, self.logs, infos)
+        self.exchange = Exchange(running, self.faults, supervisor)
         names = tuple(column.name for column in check_extras(settings.extras))
         self.batches = BatchMaker(running, infos, self.exchange, names)
         action_spaces = [report.action_space for report in running.reports[: running.layout.num_slots]]
@@ -188,16 +189,13 @@ def _supervisor(
     faults: Faults,
     reports: FaultReports,
     logs: LogRecords,
-    resolution: FaultResolution,
     infos: InfoColumns,
 ) -> Supervisor:
     policy = settings.faults
     addressees: dict[int, Addressee | None] = {}
     budget = RestartBudget(policy, running, faults, reports)
-    workers = WorkerFaults(
-        policy, running, settings.start_timeout, faults, reports, budget, resolution, infos, addressees
-    )
-    envs = EnvFaults(policy, running, faults, reports, budget, resolution, workers, addressees)
+    workers = WorkerFaults(policy, running, settings.start_timeout, faults, reports, budget, infos, addressees)
+    envs = EnvFaults(policy, running, faults, reports, budget, workers, addressees)
     return Supervisor(running, faults, logs, envs, workers, addressees)
 
 

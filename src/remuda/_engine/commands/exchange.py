@@ -13,7 +13,6 @@ from remuda._engine.calls import Addressee, Noting
 from remuda._engine.commands.answers import Answers
 from remuda._engine.history.fault_kinds import reason_of
 from remuda._engine.running import Running
-from remuda._engine.supervision.fault_resolution import FaultResolution
 from remuda._engine.supervision.faults import Faults, must_reset
 from remuda._engine.supervision.supervisor import Supervisor
 from remuda._wire.failures import load_failure
@@ -36,8 +35,8 @@ class Exchange:
         closing: Whether the workers were sent a command to close, or were killed.
     """
 
-    def __init__(self, running: Running, faults: Faults, supervisor: Supervisor, resolution: FaultResolution) -> None:
-        self.faults, self.supervisor, self.resolution = faults, supervisor, resolution
+    def __init__(self, running: Running, faults: Faults, supervisor: Supervisor) -> None:
+        self.faults, self.supervisor = faults, supervisor
         self.closing = False
         self._running, self._backend = running, running.backend
         self._layout = running.layout
@@ -50,8 +49,6 @@ class Exchange:
 
         `blobs`: the pickled arguments of each env.
         """
-        if op == _core.Op.OBSERVE:
-            blobs = self.resolution.known_observations(targets)
         refusal = self._running.hub.send(op, None if to_all else targets, None, blobs, part)
         if refusal is not None:
             self.raise_refusal(refusal, part)

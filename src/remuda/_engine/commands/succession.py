@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from remuda import _core
 from remuda._engine.commands.engine import Engine
@@ -47,13 +46,8 @@ def _columns(running: Running) -> Iterable[_core.Column]:
 
 def _cut_off(old: Engine, new: Engine, first: int) -> None:
     """Makes the next result of an env end its episode. `first`: the env, or the first env of a vector env."""
-    in_same_step = new.layout.mode.in_same_step
-    resolution, slots = old.exchange.resolution, new.layout.ids_with(first)
-    info = {"resized": True}
-    make = resolution.terminal if in_same_step else resolution.last_row_parts
-    each: list[Any] = [make(slot, info) for slot in slots]
-    outcome = _core.Outcome.END_AND_RESET_LATER if in_same_step else _core.Outcome.END_LATER
-    new.running.hub.resolve(first, outcome, each[0] if new.layout.vector_size is None else tuple(each))
+    infos = [{"resized": True}] * new.layout.width
+    new.running.slots.cut_off(first, old.pool_rows(first, infos, new.layout.mode.in_same_step))
 
 
 def _repeat_calls(old: Engine, new: Engine) -> None:

@@ -11,7 +11,6 @@ from remuda._engine.calls import Addressee, OnlyFailures
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.running import Running
 from remuda._engine.supervision.fault_reports import FaultReports
-from remuda._engine.supervision.fault_resolution import FaultResolution
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.restart_budget import RestartBudget
 from remuda._engine.supervision.worker_faults import WorkerFaults
@@ -30,12 +29,11 @@ class EnvFaults:
         faults: Faults,
         reports: FaultReports,
         budget: RestartBudget,
-        resolution: FaultResolution,
         workers: WorkerFaults,
         addressees: dict[int, Addressee | None],
     ) -> None:
         self._policy, self._faults, self._reports = policy, faults, reports
-        self._budget, self._resolution, self._workers = budget, resolution, workers
+        self._budget, self._workers = budget, workers
         self._running, self._backend, self._layout = running, running.backend, running.layout
         self._addressees = addressees
 
@@ -47,7 +45,7 @@ class EnvFaults:
         if self._workers.is_ended(failure.worker):  # the coming death of the worker settles the slot
             return self._go_with_worker(slot, failures)
         if self._workers.closing or self._faults.is_lost(env):
-            return self._running.hub.resolve(slot, _core.Outcome.DROP)
+            return self._running.hub.settle(slot, _core.Fate.LOST)
         is_interrupt = self._faults.is_interrupt(failure)
         if not is_interrupt:
             failures = self._reports.failed(failures, failure.operation)
@@ -59,7 +57,7 @@ class EnvFaults:
             return self._go_with_worker(slot, failures)
         is_rebuild = failure.operation == "build"
         if is_rebuild and self._backend.processes is not None and not self._policy.reports_resets:
-            self._running.hub.resolve(slot, _core.Outcome.RESEND)  # its successor repeats the command
+            self._running.hub.settle(slot, _core.Fate.DYING)  # its successor repeats the command
             return self.rebuild_failed(env, failures[0])
         fault = self._budget.env_fault(env, failures[0].operation, EnvError([failures[0]]))
         # The worker tries a failed rebuild again before the env's next reset.
@@ -68,7 +66,7 @@ class EnvFaults:
     def _go_with_worker(self, slot: int, failures: Sequence[Failure]) -> None:
         """Ends the worker of a vector env that raised. The worker's death settles the slot."""
         self._workers.close_for(failures[0].worker, failures)
-        self._running.hub.resolve(slot, _core.Outcome.RESEND)
+        self._running.hub.settle(slot, _core.Fate.DYING)
 
     def lost(self, env: int, error: RemudaError, *, awaited: bool) -> None:
         """Handles an env that its shard has given up. `awaited`: its slot waits for a result."""
@@ -99,10 +97,9 @@ class EnvFaults:
             rebuild = OnlyFailures(partial(self.rebuild_failed, env))
             self._running.hub.instruct(_core.Op.REBUILD, worker, env, None, self._addressees, rebuild)
         self._workers.prepare_again(worker, [env])
-        if waiting:
-            return self._resolution.settle(waiting, [fault])
-        idle = self._running.slots.slot_of(env)
-        return None if idle is None else self._resolution.settle_idle([idle], [fault])
+        if (slot := self._running.slots.slot_of(env)) is not None:
+            self._running.hub.settle(slot, self._budget.fate_of(fault), [{"fault": fault}])
+        return None
 
     def rebuild_failed(self, env: int, failure: Failure) -> None:
         """Handles an env that its worker could not rebuild. Kills a process; a thread retries before the next reset."""
@@ -118,7 +115,7 @@ class EnvFaults:
 
     def _drop(self, waiting: Sequence[int]) -> None:
         for slot in waiting:
-            self._running.hub.resolve(slot, _core.Outcome.DROP)
+            self._running.hub.settle(slot, _core.Fate.LOST)
 
     # -- envs that hang in threads -------------------------------------------------------------------------
 

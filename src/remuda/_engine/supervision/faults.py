@@ -64,7 +64,7 @@ class Faults:
         for slot, failure in zip(slots, failures, strict=True):
             self._keep(self._failures, (slot, failure))
             self.guards.require_reset(slot)
-        self._running.hub.resolve(slots[0], _core.Outcome.FAIL)
+        self._running.hub.settle(slots[0], _core.Fate.RAISED)
 
     def add_death(self, env_ids: Sequence[int], death: RemudaError, *, awaited: bool) -> None:
         """Marks the envs of a dead worker as lost. `awaited`: a caller waits for them, so the death must be raised.

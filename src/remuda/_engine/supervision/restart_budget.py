@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from remuda import _core
 from remuda._backends.base import worker_of
 from remuda._engine.history.fault_kinds import kind_of, reason_of
 from remuda._engine.options.fault_policy import FaultPolicy
@@ -60,6 +61,12 @@ class RestartBudget:
         if limit is not None:
             self._faults.add_loss([fault.env_id for fault in faults], limit)
         return limit is None
+
+    def fate_of(self, fault: Fault) -> _core.Fate:
+        """Returns the fate of an env that has failed and is built again."""
+        # A reset that had not begun, because its worker died before, is not reported: it is sent again.
+        is_reported = self._policy._reports(fault.operation) and not fault.shared
+        return _core.Fate.REPORTED if is_reported else _core.Fate.FAILED
 
     def _fault(self, env: int, kind: Any, operation: str, error: RemudaError, *, shared: bool) -> Fault:
         worker = worker_of(self._backend.workers, env)

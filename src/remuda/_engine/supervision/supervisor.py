@@ -37,7 +37,6 @@ class Supervisor:
     ) -> None:
         self.logs, self.envs, self.workers, self.addressees = logs, envs, workers, addressees
         self._running, self._backend, self._faults = running, running.backend, faults
-        self._mode = running.layout.mode
 
     def attend(self) -> None:
         """Handles all events that have occurred."""
@@ -81,7 +80,7 @@ class Supervisor:
             failure = self._load_failure(event.parts) if event.flags & _core.IS_FAILURE else None
         except Exception:  # native code in the worker has overwritten the pickled failure.
             if slot is not None:  # the slot is in flight until its worker dies
-                self._running.hub.resolve(slot, _core.Outcome.RESEND)
+                self._running.hub.settle(slot, _core.Fate.DYING)
             return self.workers.late(event.worker, None)
         # A failed reset in advance is not reported here. The reset that would have used it reports the failure.
         is_undone = bool(event.flags & _core.UNDONE)
@@ -116,9 +115,9 @@ class Supervisor:
             return
         assert event.slot is not None  # the result of a command
         if event.flags & _core.UNDONE:  # a reset in mid-episode, which the worker's successor repeats
-            self._running.hub.resolve(event.slot, _core.Outcome.RESEND)
-        elif self._mode.in_same_step and not event.flags & _core.HAS_SPARES:  # the reset completes a step's row
-            self._running.hub.resolve(event.slot, _core.Outcome.RESET, event.parts)
+            self._running.hub.settle(event.slot, _core.Fate.RENEWED)
+        else:
+            self._running.hub.settle(event.slot, _core.Fate.ENDED, event.parts)
 
     def _on_abandoned(self, event: _core.Message) -> None:
         """Handles an error that a shard has sent in place of an answer. The shard may also have given up the env."""
@@ -128,7 +127,7 @@ class Supervisor:
             self._abandon(event.sequence, error)
         else:
             assert event.slot is not None  # the result of a command
-            self._running.hub.resolve(event.slot, _core.Outcome.DROP)
+            self._running.hub.settle(event.slot, _core.Fate.LOST)
         if event.slot is not None and loss is not None:
             self.envs.lost(event.slot, loss, awaited=not is_answer)
         elif loss is None and not is_answer:

@@ -16,7 +16,6 @@ from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.running import Running
 from remuda._engine.supervision.deaths import DeathReports
 from remuda._engine.supervision.fault_reports import FaultReports
-from remuda._engine.supervision.fault_resolution import FaultResolution
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.preparations import Preparations
 from remuda._engine.supervision.restart_budget import RestartBudget
@@ -47,20 +46,19 @@ class WorkerFaults:
         faults: Faults,
         reports: FaultReports,
         budget: RestartBudget,
-        resolution: FaultResolution,
         infos: InfoColumns,
         addressees: dict[int, Addressee | None],
     ) -> None:
         """Keeps the objects of the pool that successors need.
 
         Args:
-            policy, running, start_timeout, faults, reports, budget, resolution: Those of the pool.
+            policy, running, start_timeout, faults, reports, budget: Those of the pool.
             infos: The columns of infos so far.
             addressees: The receivers of answers, by the sequence of the message.
         """
         self.remembered, self.preparations, self.closing = RememberedCalls(), Preparations(faults), False
         self._policy, self._faults, self._reports, self._budget = policy, faults, reports, budget
-        self._resolution, self._infos, self._addressees = resolution, infos, addressees
+        self._infos, self._addressees = infos, addressees
         self._running, self._backend, self._layout = running, running.backend, running.layout
         self._states = WorkerStates(len(running.backend.workers), reports.history)
         self._deaths = DeathReports(policy, running, start_timeout, reports.tracker)
@@ -130,7 +128,7 @@ class WorkerFaults:
             case WorkerState.CLOSING if not self.closing and self._states.cause(worker) is None:
                 self._replace(worker, time.monotonic())
                 for slot in orphaned:
-                    self._resolution.resend(slot)
+                    self._running.hub.settle(slot, _core.Fate.RENEWED)
                 return self._deaths.of_closing(worker)
             case WorkerState.LOST if self.closing:
                 self._drop(orphaned)
@@ -174,18 +172,14 @@ class WorkerFaults:
         self._running.workers.begin_outage(worker, began)
         self._replace(worker, at)
         for env_faults in self._layout.by_env(faults):
-            slots = [slot for fault in env_faults if (slot := self._running.slots.slot_of(fault.env_id)) is not None]
-            if not slots:
-                continue  # a spare has no episode to settle
-            if slots[0] in orphaned:
-                self._resolution.settle(slots, env_faults)
-            else:
-                self._resolution.settle_idle(slots, env_faults)
+            if (slot := self._running.slots.slot_of(env_faults[0].env_id)) is not None:  # a spare has no episode
+                infos = [{"fault": fault} for fault in env_faults]
+                self._running.hub.settle(slot, self._budget.fate_of(env_faults[0]), infos)
         return None
 
     def _drop(self, orphaned: Iterable[int]) -> None:
         for slot in orphaned:
-            self._running.hub.resolve(slot, _core.Outcome.DROP)
+            self._running.hub.settle(slot, _core.Fate.LOST)
 
     # -- workers that the pool ends ------------------------------------------------------------------------
 
