@@ -1,9 +1,50 @@
 // Tests that `reopen` resets a port for a successor, and that a worker cannot pretend to be at a task.
+#include <stdexcept>
+#include <string>
+#include <vector>
+
 #include "check.hpp"
 #include "planned_arena.hpp"
 #include "pool/workers/port.hpp"
 
 using namespace remuda;
+
+namespace {
+
+constexpr WorkerState kStates[] = {WorkerState::kStarting, WorkerState::kRunning, WorkerState::kLate,
+                                   WorkerState::kClosing,  WorkerState::kKilled,  WorkerState::kCorrupt,
+                                   WorkerState::kDead};
+
+// Makes a new port take this path, and returns the initials of the states that may follow. L: late, l: closing.
+std::string next_of(const std::vector<WorkerState>& path) {
+  const PlannedArena memory(1, 1);
+  std::string next;
+  for (const WorkerState state : kStates) {
+    Port port(*memory.arena, memory.plan, 0, 0, 1);
+    for (const WorkerState step : path) port.become(step);
+    const WorkerState before = port.state();
+    try {
+      port.become(state);
+      CHECK_EQ(port.state(), state);
+      next += "SRLlKCD"[static_cast<int>(state)];
+    } catch (const std::logic_error&) {
+      CHECK_EQ(port.state(), before);
+    }
+  }
+  return next;
+}
+
+}  // namespace
+
+TEST(each_state_is_followed_by_those_of_the_table) {
+  CHECK_EQ(next_of({}), "LlKCD");  // running
+  CHECK_EQ(next_of({WorkerState::kLate}), "RKCD");
+  CHECK_EQ(next_of({WorkerState::kClosing}), "KCD");
+  CHECK_EQ(next_of({WorkerState::kKilled}), "CD");
+  CHECK_EQ(next_of({WorkerState::kCorrupt}), "D");
+  CHECK_EQ(next_of({WorkerState::kDead}), "S");
+  CHECK_EQ(next_of({WorkerState::kDead, WorkerState::kStarting}), "RD");
+}
 
 TEST(a_successor_finds_nothing_of_its_predecessor) {
   const PlannedArena memory(2, 3);
@@ -22,9 +63,9 @@ TEST(a_successor_finds_nothing_of_its_predecessor) {
   CHECK(!worker_end().empty());
 
   const std::uint64_t before = now_ns();
-  port.become(PortState::kDead);
+  port.become(WorkerState::kDead);
   port.reopen(*memory.arena, memory.plan, 1);
-  CHECK_EQ(port.state(), PortState::kComing);
+  CHECK_EQ(port.state(), WorkerState::kStarting);
   auto successor = worker_end();
   CHECK(successor.empty() && !port.has_unpublished && port.outstanding == 0 && port.messages.empty());
   CHECK(port.bell->sleeping == 0 && port.task() == 0 && port.last_end_ns >= before);

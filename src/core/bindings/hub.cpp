@@ -119,7 +119,18 @@ void bind_workers(nb::module_& m) {
       .def(
           "remind", [](Watch& watch, std::int64_t ns) { watch.remind(Nanoseconds(ns)); }, "ns"_a)
       .def("close", &Watch::close);
+  nb::enum_<WorkerState>(m, "WorkerState")
+      .value("STARTING", WorkerState::kStarting)
+      .value("RUNNING", WorkerState::kRunning)
+      .value("LATE", WorkerState::kLate)
+      .value("CLOSING", WorkerState::kClosing)
+      .value("KILLED", WorkerState::kKilled)
+      .value("CORRUPT", WorkerState::kCorrupt)
+      .value("DEAD", WorkerState::kDead);
   nb::class_<Workers>(m, "Workers")
+      .def("state", &Workers::state, "worker"_a)
+      .def("note_closing", &Workers::note_closing, "worker"_a)
+      .def("note_killed", &Workers::note_killed, "worker"_a)
       .def_prop_ro("supervision", &Workers::watch)
       .def("has_room", &Workers::has_room, "worker"_a)
       .def("arrive", &Workers::arrive, "worker"_a, "pidfd"_a, "socket"_a = -1)

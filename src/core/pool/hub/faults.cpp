@@ -91,7 +91,7 @@ bool Hub::log_news() {
 // -- deaths ------------------------------------------------------------------------------------------------
 
 DeadWorker Hub::end(std::uint32_t worker) {
-  if (workers_[worker].state() != PortState::kDead) workers_.end(worker);
+  if (workers_.state(worker) != WorkerState::kDead) workers_.end(worker);
   DeadWorker dead{slots_.in_flight_of(worker), std::exchange(workers_[worker].messages, {})};
   for (std::uint32_t slot : dead.orphaned) slots_.orphan(slot);
   inbox_.forgo_answers(dead.unanswered.size());
@@ -123,7 +123,7 @@ void Hub::find_late(Clock::time_point now) {
     const Op oldest = slots.empty() ? Op::kMessage : slots_.last_op(slots.front());
     const auto op = workers_.late_with(w, tasks[w], oldest, now);
     if (!op) continue;
-    workers_[w].become(PortState::kLate);
+    workers_[w].become(workers_.state(w) == WorkerState::kClosing ? WorkerState::kKilled : WorkerState::kLate);
     inbox_.add_late({w, *op, workers_[w].is_at(tasks[w]) ? tasks[w] : 0});
   }
 }

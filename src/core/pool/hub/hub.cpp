@@ -236,7 +236,7 @@ void Hub::swap_in_spare(std::uint32_t slot) {
   const std::uint32_t finished = slots_.swap_in_spare(slot), worker = slots_.worker_of_env(finished);
   // After an env's episode has ended, the worker resets the env in advance without a command. A rebuilt env has not
   // ended an episode, so its reset in advance needs a command, which may wait for the worker's successor.
-  if (slots_.last_results().is_fresh(finished) && workers_[worker].state() != PortState::kDead)
+  if (slots_.last_results().is_fresh(finished) && workers_.state(worker) != WorkerState::kDead)
     push_message(Op::kPrepare, worker, finished, nb::none());
 }
 
@@ -276,7 +276,7 @@ std::uint64_t Hub::push_message(Op op, std::uint32_t worker, std::uint32_t env, 
 
 void Hub::push(std::uint32_t worker, const Command& command, nb::handle parts) {
   // A dead worker is reported again, because it will not answer this command either.
-  if (workers_[worker].state() == PortState::kDead) {
+  if (workers_.state(worker) == WorkerState::kDead) {
     inbox_.add_ended(worker);
     workers_.watch()->wake();
   }

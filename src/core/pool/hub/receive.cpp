@@ -138,7 +138,7 @@ bool Hub::accept(std::uint32_t worker, const Result& result) {
                                     ? workers_.read(worker, result, parts)
                                     : Mail::Arrival::kNonsense;
   if (arrival == Mail::Arrival::kNonsense) {
-    workers_[worker].become(PortState::kCorrupt);
+    workers_[worker].become(WorkerState::kCorrupt);
     inbox_.add_late({worker, std::nullopt, 0});
     workers_.watch()->wake();
   }

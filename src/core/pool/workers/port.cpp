@@ -1,20 +1,29 @@
 #include "pool/workers/port.hpp"
 
+#include <initializer_list>
 #include <stdexcept>
 
 namespace remuda {
 
 namespace {
 
-constexpr unsigned bit(PortState state) { return 1U << static_cast<unsigned>(state); }
+using enum WorkerState;
 
-// The states that may follow each state.
+constexpr unsigned bits(std::initializer_list<WorkerState> states) {
+  unsigned all = 0;
+  for (const WorkerState state : states) all |= 1U << static_cast<unsigned>(state);
+  return all;
+}
+
+// The states that may follow each state, in the order of the enumeration.
 constexpr unsigned kNext[] = {
-    bit(PortState::kServing) | bit(PortState::kDead),
-    bit(PortState::kLate) | bit(PortState::kCorrupt) | bit(PortState::kDead),
-    bit(PortState::kServing) | bit(PortState::kCorrupt) | bit(PortState::kDead),
-    bit(PortState::kDead),
-    bit(PortState::kComing),
+    bits({kRunning, kDead}),
+    bits({kLate, kClosing, kKilled, kCorrupt, kDead}),
+    bits({kRunning, kKilled, kCorrupt, kDead}),
+    bits({kKilled, kCorrupt, kDead}),
+    bits({kCorrupt, kDead}),
+    bits({kDead}),
+    bits({kStarting}),
 };
 
 }  // namespace
@@ -24,9 +33,9 @@ Port::Port(const Arena& arena, const Plan& plan, std::uint32_t worker, std::uint
   open_ends(arena, plan, worker);
 }
 
-void Port::become(PortState state) {
-  if ((kNext[static_cast<unsigned>(state_)] & bit(state)) == 0)
-    throw std::logic_error("a worker's port changes its state as port.hpp permits");
+void Port::become(WorkerState state) {
+  if ((kNext[static_cast<unsigned>(state_)] & bits({state})) == 0)
+    throw std::logic_error("a worker changes its state as port.hpp permits");
   state_ = state;
 }
 
@@ -40,7 +49,7 @@ void Port::open_ends(const Arena& arena, const Plan& plan, std::uint32_t worker)
 }
 
 void Port::reopen(const Arena& arena, const Plan& plan, std::uint32_t worker) {
-  become(PortState::kComing);
+  become(kStarting);
   for (std::uint64_t ring : {plan.commands(worker), plan.results(worker)}) arena.at<RingHeader>(ring)->reset();
   for (std::uint64_t blobs : {plan.blobs_in(worker), plan.blobs_out(worker)})
     arena.at<BlobHeader>(blobs)->consumed.store(0);

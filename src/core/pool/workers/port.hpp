@@ -1,13 +1,19 @@
-// The pool's access to one worker: the pool's ends of its rings, and the worker's state. The state changes
+// The pool's access to one worker: the pool's ends of its rings, and the one record of the worker's life. The state
+// changes
 //
-//   coming          -> serving        when the successor of a dead worker has built its envs
-//   coming          -> dead           when it turns out that the dead worker will have no successor
-//   serving         -> late           when the worker misses a deadline, which is reported once
-//   late            -> serving        when the worker is a thread, which cannot be killed
-//   serving, late   -> corrupt        when a result is unsound; nothing more is read from this worker
-//   serving, late,
-//   corrupt         -> dead           when its process has ended, and its published results were read
-//   dead            -> coming         when it will have a successor, with an empty port
+//   running               -> late      when the worker misses a deadline, which is reported once
+//   late                  -> running   when the worker is a thread, which cannot be killed
+//   running               -> closing   when it is sent the command to close its envs, to be replaced
+//   running, late,
+//   closing               -> killed    when the pool kills it, or is to kill it because it closes its envs too slowly
+//   running, late,
+//   closing, killed       -> corrupt   when a result is unsound; it is killed, and nothing more is read from it
+//   running, late,
+//   closing, killed,
+//   corrupt               -> dead      when its process has ended, and its published results were read
+//   dead                  -> starting  when its successor is to be started, with an empty port; otherwise it is lost
+//   starting              -> running   when the successor has built its envs
+//   starting              -> dead      when it turns out that there will be no successor
 #pragma once
 
 #include <cstdint>
@@ -18,19 +24,21 @@
 
 namespace remuda {
 
-enum class PortState : std::uint8_t { kComing, kServing, kLate, kCorrupt, kDead };
+enum class WorkerState : std::uint8_t { kStarting, kRunning, kLate, kClosing, kKilled, kCorrupt, kDead };
 
 class Port {
  public:
   Port(const Arena& arena, const Plan& plan, std::uint32_t worker, std::uint32_t first_env, std::uint32_t envs);
 
-  PortState state() const { return state_; }
+  WorkerState state() const { return state_; }
   // Changes the state. Throws std::logic_error if the table at the top of this file does not permit the change.
-  void become(PortState state);
-  // `is_read`: whether the pool reads the worker's results in this state. `is_published`: whether it publishes commands
-  // to the worker.
-  bool is_read() const { return state_ == PortState::kServing || state_ == PortState::kLate; }
-  bool is_published() const { return state_ != PortState::kComing && state_ != PortState::kDead; }
+  void become(WorkerState state);
+  // `is_alive`: whether the worker runs as far as the pool knows, and is published commands. `is_read`: whether the
+  // pool reads its results.
+  bool is_alive() const { return state_ != WorkerState::kStarting && state_ != WorkerState::kDead; }
+  bool is_read() const { return is_alive() && state_ != WorkerState::kCorrupt; }
+  // Returns whether deadlines hold for the worker: a late one was reported, and a killed one is about to end.
+  bool has_deadlines() const { return state_ == WorkerState::kRunning || state_ == WorkerState::kClosing; }
 
   // Resets rings and bells for the successor of a dead worker.
   void reopen(const Arena& arena, const Plan& plan, std::uint32_t worker);
@@ -63,7 +71,7 @@ class Port {
  private:
   void open_ends(const Arena& arena, const Plan& plan, std::uint32_t worker);
 
-  PortState state_ = PortState::kServing;
+  WorkerState state_ = WorkerState::kRunning;
 };
 
 }  // namespace remuda

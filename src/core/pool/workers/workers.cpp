@@ -38,7 +38,7 @@ void Workers::push(std::uint32_t worker, Command command, nb::handle parts) {
 
 void Workers::publish(std::uint32_t worker, TimeOfCall& now, bool at_once) {
   Port& port = ports_[worker];
-  if (!port.has_unpublished || !port.is_published()) return;
+  if (!port.has_unpublished || !port.is_alive()) return;
   const bool had_turn = turns_.has(worker);
   if (at_once)
     turns_.take(worker);
@@ -76,7 +76,7 @@ void Workers::watch_process(std::uint32_t worker, int pidfd, int socket) {
 void Workers::end(std::uint32_t worker) {
   end_absence(worker);  // of a worker whose successors could not be started
   watch_process(worker, -1, -1);
-  ports_[worker].become(PortState::kDead);
+  ports_[worker].become(WorkerState::kDead);
   finish_turn(worker);
 }
 
@@ -88,7 +88,7 @@ void Workers::reopen(std::uint32_t worker) {
 
 void Workers::arrive(std::uint32_t worker, int pidfd, int socket) {
   end_absence(worker);
-  ports_[worker].become(PortState::kServing);
+  ports_[worker].become(WorkerState::kRunning);
   watch_process(worker, pidfd, socket);
   TimeOfCall now;
   publish(worker, now);
@@ -111,7 +111,7 @@ void Workers::end_absence(std::uint32_t worker) {
 std::optional<Op> Workers::late_with(std::uint32_t worker, std::uint64_t task, Op oldest, Clock::time_point now) const {
   const Port& port = ports_[worker];
   const bool is_busy = port.is_at(task);
-  if (port.state() != PortState::kServing || !(turns_.has(worker) || is_busy)) return std::nullopt;
+  if (!port.has_deadlines() || !(turns_.has(worker) || is_busy)) return std::nullopt;
   const Op op = is_busy ? Task::op(task) : oldest;
   const auto begin = is_busy ? Clock::time_point(Nanoseconds(Task::begin_ns(task))) : port.heard;
   // The time before the latest transfer of bytes does not count, because this process may have been slow to send or
@@ -127,7 +127,7 @@ Clock::time_point Workers::next_check(Clock::time_point now) const {
   for (std::uint32_t worker = 0; worker < count(); ++worker) {
     const Port& port = ports_[worker];
     const std::uint64_t task = port.task();
-    if (port.state() != PortState::kServing || !port.is_at(task)) continue;
+    if (!port.has_deadlines() || !port.is_at(task)) continue;
     const Nanoseconds limit = deadlines_.of(Task::op(task));
     if (limit.count() == 0) continue;
     const auto since = std::max(Clock::time_point(Nanoseconds(Task::begin_ns(task))), mail_.socket(worker).moved());

@@ -106,7 +106,15 @@ class Workers {
   // Makes a late worker a serving one, because its thread cannot be killed. As long as it is late, it is reported
   // again.
   void forgive(std::uint32_t worker) {
-    if (ports_[worker].state() == PortState::kLate) ports_[worker].become(PortState::kServing);
+    if (ports_[worker].state() == WorkerState::kLate) ports_[worker].become(WorkerState::kRunning);
+  }
+
+  WorkerState state(std::uint32_t worker) const { return ports_[worker].state(); }
+  // Notes that a running worker was sent the command to close its envs, to be replaced.
+  void note_closing(std::uint32_t worker) { ports_[worker].become(WorkerState::kClosing); }
+  // Notes that the pool kills a worker. A corrupt worker stays corrupt.
+  void note_killed(std::uint32_t worker) {
+    if (ports_[worker].state() != WorkerState::kCorrupt) ports_[worker].become(WorkerState::kKilled);
   }
 
   // -- facts ---------------------------------------------------------------------------------------------------

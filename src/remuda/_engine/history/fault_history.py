@@ -6,7 +6,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from remuda._engine.history.worker_state import WorkerState
+from remuda import _core
 
 _KEPT = 4096
 
@@ -22,7 +22,7 @@ class StateChange:
 
     at_ns: int
     worker: int
-    state: WorkerState
+    state: _core.WorkerState
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class FaultHistory:
         self.changes: deque[StateChange] = deque(maxlen=_KEPT)
         self.faults: deque[FaultNote] = deque(maxlen=_KEPT)
 
-    def note_state(self, worker: int, state: WorkerState) -> None:
+    def note_state(self, worker: int, state: _core.WorkerState) -> None:
         """Records a new state of a worker."""
         self.changes.append(StateChange(time.monotonic_ns(), worker, state))
 

@@ -11,7 +11,6 @@ from remuda._backends.base import Threads
 from remuda._engine.batches.infos import InfoColumns
 from remuda._engine.calls import Addressee, OnlyFailures
 from remuda._engine.history.fault_kinds import reason_of
-from remuda._engine.history.worker_state import WorkerState
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.running import Running
 from remuda._engine.supervision.deaths import DeathReports
@@ -20,10 +19,11 @@ from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.preparations import Preparations
 from remuda._engine.supervision.restart_budget import RestartBudget
 from remuda._engine.supervision.successors import Successors
-from remuda._engine.supervision.worker_states import WorkerStates
 from remuda._wire.requests import RememberedCalls
-from remuda.errors import ClosedError, CorruptReplyError, EnvError, Failure, RemudaError
+from remuda.errors import ClosedError, CorruptReplyError, EnvError, Failure, RemudaError, WorkerDiedError
 
+WorkerState = _core.WorkerState
+_GONE = (WorkerState.DEAD, WorkerState.STARTING)  # the states of a worker without a process
 _CLOSED = "the pool was closed before all answers had come"
 _CLOSING = 5.0  # the seconds that a worker has to close an env that is renewed
 
@@ -60,7 +60,8 @@ class WorkerFaults:
         self._policy, self._faults, self._reports, self._budget = policy, faults, reports, budget
         self._infos, self._addressees = infos, addressees
         self._running, self._backend, self._layout = running, running.backend, running.layout
-        self._states = WorkerStates(len(running.backend.workers), reports.history)
+        # Why the pool ends a worker: makes the error of its death; None: for a renewal, which is no fault.
+        self._ended_for: dict[int, Callable[..., RemudaError] | None] = {}
         self._deaths = DeathReports(policy, running, start_timeout, reports.tracker)
         self.successors: Successors | None = None
         if running.backend.processes is not None:
@@ -74,24 +75,23 @@ class WorkerFaults:
 
     def takes_messages(self, worker: int) -> bool:
         """Whether a message would reach a worker or its successor: not while the worker closes its env."""
-        return self._states[worker] is not WorkerState.CLOSING
+        return self._running.workers.state(worker) is not WorkerState.CLOSING
 
     def has_process(self, worker: int) -> bool:
         """Whether a worker can be sent the command to close its envs."""
-        return self._states[worker] in {WorkerState.RUNNING, WorkerState.KILLED}
+        return self._running.workers.state(worker) not in (WorkerState.CLOSING, *_GONE)
 
     def is_ended(self, worker: int) -> bool:
         """Whether the pool ends a worker for a fault, and has not noted its death yet."""
-        return self._states.cause(worker) is not None
+        return self._ended_for.get(worker) is not None
 
     def close(self) -> None:
         """Makes later decisions drop everything. Workers without a process have no successor."""
         self.closing = True
         self._running.workers.set_deadlines(0, 0, 0, 0, 0)
         for worker in range(len(self._backend.workers)):
-            if self._states[worker] is WorkerState.ABSENT:
-                self._states.enter(worker, WorkerState.LOST)
-                dead = self._running.hub.end(worker)
+            if self._running.workers.state(worker) is WorkerState.STARTING:
+                dead = self._end(worker)
                 self._drop(dead.orphaned)
                 self._abandon(dead.unanswered, ClosedError(_CLOSED))
 
@@ -99,18 +99,20 @@ class WorkerFaults:
 
     def died(self, worker: int) -> None:
         """Handles a dead worker. Its earlier messages were handled before."""
+        was_dead = self._running.workers.state(worker) is WorkerState.DEAD
         dead = self._running.hub.end(worker)
-        self._abandon(dead.unanswered, self._on_death(worker, dead.orphaned))
+        error = self._died_again(worker, dead.orphaned) if was_dead else self._on_death(worker, dead.orphaned)
+        self._abandon(dead.unanswered, error)
 
     def break_all(self, error: RemudaError) -> None:
         """Ends all workers and calls, after a decision has failed."""
+        workers = [worker.index for worker in self._backend.workers]
+        living = [worker for worker in workers if self._running.workers.state(worker) is not WorkerState.DEAD]
         self._abandon(self._running.hub.break_all(), error)
-        for worker in self._backend.workers:
-            if self._states[worker.index] is WorkerState.LOST:
-                continue
-            self._states.enter(worker.index, WorkerState.LOST)
+        for worker in living:
+            self._note_state(worker)
             if self._backend.processes is not None:
-                self._backend.processes.kill(worker.index)
+                self._backend.processes.kill(worker)
 
     def _abandon(self, unanswered: Iterable[int], error: RemudaError) -> None:
         """Ends the calls that a dead worker has not answered."""
@@ -124,21 +126,16 @@ class WorkerFaults:
 
         `orphaned`: the slots that wait for its results.
         """
-        match self._states[worker]:
-            case WorkerState.CLOSING if not self.closing and self._states.cause(worker) is None:
-                self._replace(worker, time.monotonic())
-                for slot in orphaned:
-                    self._running.hub.settle(slot, _core.Fate.RENEWED)
-                return self._deaths.of_closing(worker)
-            case WorkerState.LOST if self.closing:
-                self._drop(orphaned)
-                return ClosedError(_CLOSED)
-            case WorkerState.LOST:  # the worker was lost before, and was sent another command
-                return self._died_again(worker, orphaned)
-            case _ if not self._faults.living(self._backend.workers[worker].env_ids):  # its envs were lost before
-                self._states.enter(worker, WorkerState.LOST)
-                return self._died_again(worker, orphaned)
-        cause = self._states.cause(worker) or self._backend.workers[worker].cause_of_death
+        is_renewal = self._ended_for.get(worker, WorkerDiedError) is None
+        cause = self._ended_for.pop(worker, None) or self._backend.workers[worker].cause_of_death
+        if is_renewal and not self.closing:
+            self._replace(worker, time.monotonic())
+            for slot in orphaned:
+                self._running.hub.settle(slot, _core.Fate.RENEWED)
+            return self._deaths.of_closing(worker)
+        if not self._faults.living(self._backend.workers[worker].env_ids):  # they were lost before
+            self._note_state(worker)
+            return self._died_again(worker, orphaned)
         error = self._deaths.error(worker, cause, closing=self.closing)
         if not self.closing:
             self._reports.died(worker, error)
@@ -149,6 +146,10 @@ class WorkerFaults:
         return error
 
     def _died_again(self, worker: int, orphaned: Sequence[int]) -> RemudaError:
+        """Answers commands to envs that were lost before. Returns the error for such messages."""
+        if self.closing:
+            self._drop(orphaned)
+            return ClosedError(_CLOSED)
         first = self._backend.workers[worker].env_ids[0]
         self._faults.raise_again(first)
         self._drop(orphaned)
@@ -160,14 +161,14 @@ class WorkerFaults:
         self._faults.add_death(env_ids, error, awaited=bool(orphaned) or (is_spare and not self.closing))
         if not self.closing:
             self._running.slots.count_fault(reason_of(error, list(env_ids))[0])
-        self._states.enter(worker, WorkerState.LOST)
+        self._note_state(worker)
         self._drop(orphaned)
 
     def _restart(self, worker: int, orphaned: Sequence[int], error: RemudaError) -> None:
         began = self._running.workers.busy_since(worker) or time.monotonic_ns()
         faults, at = self._budget.charge_worker(worker, error)
         if at is None:
-            self._states.enter(worker, WorkerState.LOST)
+            self._note_state(worker)
             return self._drop(orphaned)
         self._running.workers.begin_outage(worker, began)
         self._replace(worker, at)
@@ -176,6 +177,15 @@ class WorkerFaults:
                 infos = [{"fault": fault} for fault in env_faults]
                 self._running.hub.settle(slot, self._budget.fate_of(env_faults[0]), infos)
         return None
+
+    def _end(self, worker: int) -> _core.DeadWorker:
+        """Ends the wait for a successor that will not come."""
+        dead = self._running.hub.end(worker)
+        self._note_state(worker)
+        return dead
+
+    def _note_state(self, worker: int) -> None:
+        self._reports.history.note_state(worker, self._running.workers.state(worker))
 
     def _drop(self, orphaned: Iterable[int]) -> None:
         for slot in orphaned:
@@ -190,11 +200,9 @@ class WorkerFaults:
         """
         if op is not None and self._backend.threads is not None:
             return self._relieve(self._backend.threads, worker, op, task)
-        if op is _core.Op.CLOSE:
+        if self._running.workers.state(worker) is WorkerState.KILLED:  # it closes its envs too slowly
             return self._running.processes.kill(worker)
-        stack = ""
-        if op is not None and self._states[worker] is WorkerState.RUNNING:
-            stack = self._running.processes.last_stack(worker)
+        stack = "" if op is None else self._running.processes.last_stack(worker)
         return self.kill(worker, CorruptReplyError if op is None else self._deaths.missed_deadline(op, stack))
 
     def _relieve(self, threads: Threads, worker: int, op: _core.Op, task: int) -> None:
@@ -204,23 +212,25 @@ class WorkerFaults:
             threads.relieve(worker, task, self._deaths.hang(worker, env, op, threads.stack(worker)))
 
     def kill(self, worker: int, cause: Callable[..., RemudaError]) -> None:
-        """Kills a worker, unless it is killed already. `cause`: makes the error of its death."""
-        if self._states[worker] in (WorkerState.RUNNING, WorkerState.CLOSING):
-            self._running.processes.kill(worker)
-        if self._states[worker] is WorkerState.RUNNING:
-            self._states.enter(worker, WorkerState.KILLED, cause)
+        """Kills a worker, unless it is killed already. `cause`: makes the error of its death, if it is ended for that."""
+        if self._running.workers.state(worker) in (WorkerState.KILLED, *_GONE):
+            return
+        self._running.processes.kill(worker)
+        self._ended_for.setdefault(worker, cause)
+        self._running.workers.note_killed(worker)
+        self._note_state(worker)
 
     def kill_for(self, worker: int, failures: Sequence[Failure]) -> None:
         """Kills a worker because an env raised that only another worker can rebuild. `failures`: one for each slot."""
-        if self._states.cause(worker) is None:
+        if not self.is_ended(worker):
             self.kill(worker, _Raised(list(failures)))
 
     def close_for(self, worker: int, failures: Sequence[Failure]) -> None:
         """Ends a worker like `kill_for`, but after the commands that it has: then outcomes do not depend on timing."""
-        cause = self._states.cause(worker)
+        cause = self._ended_for.get(worker)
         if isinstance(cause, _Raised):
             cause.failures.extend(failures)
-        elif self._states[worker] is WorkerState.RUNNING:
+        elif self._running.workers.state(worker) is WorkerState.RUNNING:
             self._close(worker, _Raised(list(failures)))
 
     def renew(self, worker: int, *, has_grown: bool) -> None:
@@ -228,14 +238,16 @@ class WorkerFaults:
 
         The env has run its number of episodes, or (`has_grown`) the worker takes more memory than it may.
         """
-        if self._states[worker] is not WorkerState.RUNNING:
+        if self._running.workers.state(worker) is not WorkerState.RUNNING:
             return
         if has_grown:
             self._running.workers.count_memory_renewal(worker)
         self._close(worker)
 
     def _close(self, worker: int, cause: Callable[..., RemudaError] | None = None) -> None:
-        self._states.enter(worker, WorkerState.CLOSING, cause)
+        self._ended_for[worker] = cause
+        self._running.workers.note_closing(worker)
+        self._note_state(worker)
         self._running.hub.instruct(_core.Op.CLOSE, worker, _core.WHOLE_WORKER, None)
 
     # -- successors ----------------------------------------------------------------------------------------
@@ -256,7 +268,7 @@ class WorkerFaults:
 
     def _start(self, worker: int, at: float) -> None:
         assert self.successors is not None  # only processes are replaced
-        self._states.enter(worker, WorkerState.ABSENT)
+        self._note_state(worker)
         self._running.workers.count_restart(worker)
         self.successors.start(worker, at)
 
@@ -290,8 +302,8 @@ class WorkerFaults:
             )
         except RemudaError as error:
             return error
-        self._states.enter(worker, WorkerState.RUNNING)
         self._running.workers.arrive(worker, pidfd, socket)
+        self._note_state(worker)
         return None
 
     def _start_failed(self, worker: int, error: RemudaError) -> None:
@@ -299,8 +311,7 @@ class WorkerFaults:
         _, at = self._budget.charge_worker(worker, error, at_start=True)
         if at is not None:
             return self._start(worker, at)
-        self._states.enter(worker, WorkerState.LOST)
-        dead = self._running.hub.end(worker)
+        dead = self._end(worker)
         self._drop(dead.orphaned)
         return self._abandon(dead.unanswered, self._faults.lost(self._backend.workers[worker].env_ids[0]))
 

@@ -18,7 +18,6 @@ from typing import IO, Any
 from remuda import _core
 from remuda._engine.history.fault_history import FaultNote, StateChange
 from remuda._engine.history.fault_kinds import OPERATIONS
-from remuda._engine.history.worker_state import WorkerState
 from remuda._engine.tracing.spans import TracedSpan
 from remuda._engine.tracing.tracer import EVENT, Events, PoolTracer, envs_text
 
@@ -33,10 +32,10 @@ _POOL_TIDS = 1 << 22  # all thread ids are below this number; the lines of pools
 _KIND = list(EVENT.fields or ()).index("kind")
 _OPERATIONS = {int(op.value): name for op, name in OPERATIONS.items()}
 _SHOWN = {  # names for the states in which a worker does not step its envs
-    WorkerState.CLOSING: "closes its env",
-    WorkerState.KILLED: "killed",
-    WorkerState.ABSENT: "is rebuilt",
-    WorkerState.LOST: "lost",
+    _core.WorkerState.CLOSING: "closes its env",
+    _core.WorkerState.KILLED: "killed",
+    _core.WorkerState.STARTING: "is rebuilt",
+    _core.WorkerState.DEAD: "lost",
 }
 
 
