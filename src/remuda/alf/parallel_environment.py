@@ -291,7 +291,7 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
 
 
 @in_place_of_alfs("alf.environments.fast_parallel_environment")
-class FastParallelEnvironment(ParallelEnvironment):
+class FastParallelEnvironment(ParallelEnvironment, AlfEnvironment):  # type: ignore[misc]
     """Steps many envs in parallel, in worker processes: ALF's ``FastParallelEnvironment``.
 
     ``reset()`` and ``step(action)`` return a ``TimeStep`` of tensors with a row for each env, on ALF's default device.
@@ -333,7 +333,7 @@ class FastParallelEnvironment(ParallelEnvironment):
 
 
 @in_place_of_alfs("alf.environments.parallel_environment")
-class ParallelAlfEnvironment(ParallelEnvironment):
+class ParallelAlfEnvironment(ParallelEnvironment, AlfEnvironment):  # type: ignore[misc]
     """Steps many envs in parallel, in worker processes: ALF's ``ParallelAlfEnvironment``.
 
     It behaves like :class:`remuda.alf.FastParallelEnvironment`, and is as fast, except that ``start_method`` is

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from ding.envs.env_manager.base_env_manager import BaseEnvManager
+
 from remuda import StateError
 from remuda.ding.async_manager import AsyncSubprocessEnvManager
 
 
-class SyncSubprocessEnvManager(AsyncSubprocessEnvManager):
+class SyncSubprocessEnvManager(AsyncSubprocessEnvManager, BaseEnvManager):  # type: ignore[misc]  # no types there
     """Steps envs together: DI-engine's ``SyncSubprocessEnvManager`` on a pool.
 
     It differs from :class:`AsyncSubprocessEnvManager` in that :meth:`step` returns the timesteps of exactly those envs

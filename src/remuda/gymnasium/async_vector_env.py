@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from gymnasium import Env
 from gymnasium.core import ActType, ObsType
 from gymnasium.spaces import Box
@@ -20,14 +21,14 @@ from remuda.gymnasium import arguments, spaces
 from remuda.gymnasium.autoreset import AutoresetMode
 from remuda.gymnasium.errors import translated
 from remuda.gymnasium.part import AsyncVectorEnvPart
-from remuda.gymnasium.releases import IS_0_29
+from remuda.gymnasium.releases import IS_0_29, VectorEnv
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # `Unpack` is in `typing` since Python 3.11
 
 
 @names_keywords(PoolOptions.__annotations__, arguments.REFUSED)
-class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
+class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType], VectorEnv[ObsType, ActType, npt.NDArray[Any]]):
     """Steps many envs in parallel, in worker processes: :class:`gymnasium.vector.AsyncVectorEnv` on a pool.
 
     No env is ever built in the calling process: spaces, metadata and ``render_mode`` come from the workers.

@@ -30,7 +30,7 @@ class EnvTimeoutError(remuda.EnvTimeoutError, WorkerDiedError, UnityTimeOutExcep
     """A worker missed a deadline of `faults`, and was killed."""
 
 
-class CorruptReplyError(remuda.CorruptReplyError, WorkerDiedError):
+class CorruptReplyError(remuda.CorruptReplyError, WorkerDiedError, UnityCommunicationException):  # type: ignore[misc]
     """A worker was killed because its reply was invalid."""
 
 

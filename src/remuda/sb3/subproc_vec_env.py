@@ -392,7 +392,7 @@ class _ClosedPart:
         raise ClosedError("this part of the vector env is closed")
 
 
-class WholeVecEnv(SubprocVecEnvPart):
+class WholeVecEnv(SubprocVecEnvPart, VecEnv):
     """All envs of a pool as one vector env."""
 
     def _own(self, pool: Pool, extras: Mapping[str, Any], *, keep_options: bool) -> None:
@@ -431,7 +431,7 @@ class WholeVecEnv(SubprocVecEnvPart):
 
 
 @names_keywords(PoolOptions.__annotations__, REFUSED)
-class SubprocVecEnv(WholeVecEnv):
+class SubprocVecEnv(WholeVecEnv, VecEnv):
     """Steps many envs in parallel, in worker processes: SB3's ``SubprocVecEnv`` on a pool.
 
     ``infos`` is a tuple of plain dicts; rewards and dones are copies. Observations are writable views of memory shared
