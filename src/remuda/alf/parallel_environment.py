@@ -15,6 +15,7 @@ from alf.utils.schedulers import get_all_progresses
 
 from remuda import FaceOptions, Fault, Pool, PoolOptions, SpaceMismatchError
 from remuda._faces.closing import closed_on_error, log_close_errors
+from remuda._faces.hosting import call_method
 from remuda._faces.no_pool import HasNoPool
 from remuda._faces.translation import in_words_of
 from remuda._faces.worker_defaults import set_local_defaults
@@ -238,7 +239,7 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
             EnvError: the method of an env raised; its episode continues.
             WorkerDiedError, BrokenPoolError, ClosedError: an env cannot answer.
         """
-        return self._pool.apply(worker.call_method, func_name, args, kwargs)
+        return self._pool.apply(call_method, func_name, args, kwargs)
 
     @translated
     def seed(self, seeds: Sequence[int]) -> list[Any]:

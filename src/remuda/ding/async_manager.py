@@ -16,6 +16,7 @@ from ditk import logging
 from easydict import EasyDict
 
 from remuda import EnvError, Pool, RemudaError, StateError, WorkerDiedError
+from remuda._faces.hosting import call_method, get_attribute
 from remuda._faces.no_pool import HasNoPool
 from remuda._faces.translation import Translation, in_words_of
 from remuda._factories import check_env_fns
@@ -25,7 +26,7 @@ from remuda.ding.replays import replays_of
 from remuda.ding.reset_orders import ResetOrder
 from remuda.ding.spaces import Anything, layout_space
 from remuda.ding.timesteps import is_abnormal, is_fault_substitute, rows, timestep_of
-from remuda.ding.worker import Adapter, call_method, get_attribute, render
+from remuda.ding.worker import Adapter, render
 from remuda.errors import InvalidActionError, InvalidEnvError, ResourceError
 
 
@@ -415,11 +416,11 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
     def enable_save_figure(self, env_id: int, figure_path: str) -> None:
         """Calls the ``enable_save_figure`` of one env."""
         assert figure_path is not None
-        self._ask(call_method, "enable_save_figure", figure_path, env_ids=[env_id])
+        self._ask(call_method, "enable_save_figure", (figure_path,), {}, env_ids=[env_id])
 
     def reward_shaping(self, env_id: int, transitions: list[dict[str, Any]]) -> Any:
         """Calls the ``reward_shaping`` of one env with its transitions, and returns the result."""
-        (shaped,) = self._ask(call_method, "reward_shaping", transitions, env_ids=[env_id])
+        (shaped,) = self._ask(call_method, "reward_shaping", (transitions,), {}, env_ids=[env_id])
         return shaped
 
     def _ask(self, function: Callable[..., Any], *args: Any, env_ids: list[int] | None = None) -> list[Any]:

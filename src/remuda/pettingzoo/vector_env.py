@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 
 import remuda
 from remuda import PoolOptions, StepColumn
-from remuda._faces.hosted_extras import extras_of_hosted, hosting
+from remuda._faces.hosting import extras_of_hosted, hosting
 from remuda._faces.stats import HasStats
 from remuda.pettingzoo import agents_env
 from remuda.pettingzoo.agents import Agents, ByAgent, Flags

@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvObs, Vec
 
 from remuda import Batch, ClosedError, FaceOptions, Part, Pool, PoolOptions, RemudaError, StateError
 from remuda._faces.closing import closed_on_error, log_close_errors
-from remuda._faces.hosted_extras import extras_of_hosted, hosting
+from remuda._faces.hosting import call_method, extras_of_hosted, get_attribute, hosting, set_attribute
 from remuda._faces.vector_env import IDLE, STEPPING, Indices, PooledVectorEnv
 from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import names_keywords
@@ -225,7 +225,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         width = self._pool.vector_size
         if width is None:
             return self.env_method("render")
-        pictures = self._ask(worker.call_method, "render", (), {})
+        pictures = self._ask(call_method, "render", (), {})
         if not all(isinstance(one, (tuple, list)) and len(one) == width for one in pictures):
             raise RuntimeError(f"expected render() of each vector env to return {width} pictures, got another value")
         return [one[env_id % width] for one, env_id in zip(pictures, self.env_ids.tolist(), strict=True)]
@@ -251,7 +251,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         """
         if (column := self._column(attr_name)) is not None:
             return self._rows(column, indices)
-        return self._ask(worker.get_attribute, attr_name, indices=indices)
+        return self._ask(get_attribute, attr_name, indices=indices)
 
     @translated
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
@@ -265,7 +265,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         Raises: see :meth:`get_attr`.
         """
         self._envs.apply_async(
-            worker.set_attribute,
+            set_attribute,
             (attr_name, value),
             env_ids=None if indices is None else sorted(set(self._whole_envs(indices))),
             with_spares=indices is None,
@@ -295,7 +295,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         if column is not None:
             return self._rows(column, indices)
         self._whole_envs(indices)
-        return self._apply(worker.call_method, method_name, method_args, method_kwargs, indices=indices)
+        return self._apply(call_method, method_name, method_args, method_kwargs, indices=indices)
 
     def env_is_wrapped(
         self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: Indices = None
