@@ -9,9 +9,9 @@ from typing import Any, Literal
 import alf
 
 from remuda import Call, EnvProgress, Pool, RemudaError, StateError
-from remuda._faces.closing import log_close_errors
 from remuda._faces.episode_counter import EpisodeCounter
 from remuda._faces.hosting import call_method
+from remuda._faces.pool_beneath import log_close_errors
 from remuda._keywords import names_keywords
 from remuda.alf import worker
 from remuda.alf.configuration import Configuration

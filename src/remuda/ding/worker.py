@@ -13,7 +13,8 @@ from ditk import logging
 from gymnasium import Space
 
 from remuda._faces.hosting import HostedEnv
-from remuda._faces.replays import Episodes, Recorder
+from remuda._videos.episodes import Episodes
+from remuda._videos.recorder import Recorder
 from remuda.ding.randomness import OwnRandomness, untouched
 from remuda.ding.replays import recorder_of
 from remuda.ding.reset_orders import ResetOrder, time_limit

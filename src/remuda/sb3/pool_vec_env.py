@@ -75,7 +75,6 @@ class _PoolVecEnv(WholeVecEnv, VecEnv):
         return super().get_attr(attr_name, indices)
 
     def close(self) -> None:
-        was_closed = self.closed
         super().close()
-        if not was_closed and self._owner is not self._pool:
+        if self._owner is not self._pool:
             self._owner.close()

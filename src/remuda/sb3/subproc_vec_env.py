@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from gymnasium import Env, spaces
+from gymnasium import Env, Space, spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvObs, VecEnvStepReturn
 
-from remuda import Batch, ClosedError, FaceOptions, Part, Pool, PoolOptions, RemudaError, StateError
-from remuda._faces.closing import closed_on_error, log_close_errors
+from remuda import Batch, ClosedError, FaceOptions, InvalidActionError, Part, Pool, PoolOptions, StateError
 from remuda._faces.hosting import call_method, extras_of_hosted, get_attribute, hosting, set_attribute
+from remuda._faces.pool_beneath import closed_on_error, log_close_errors
 from remuda._faces.vector_env import IDLE, STEPPING, Indices, PooledVectorEnv
 from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import names_keywords
 from remuda.sb3 import worker
-from remuda.sb3.arguments import batch_actions
 from remuda.sb3.errors import translated
 from remuda.sb3.results import read_step
 
@@ -114,23 +114,15 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
 
         Raises what both raise.
         """
+        if self._state is not IDLE or self._has_leftovers or not self._steps_at_once:
+            self.step_async(actions)
+            return self.step_wait()
+        if self._batches_actions:
+            actions = _batch_actions(self.action_space, actions, self.num_envs)
         try:
-            if self._state is not IDLE or self._has_leftovers or not self._steps_at_once:
-                self.step_async(actions)
-                return self.step_wait()
-            if self._batches_actions:
-                actions = batch_actions(self.action_space, actions, self.num_envs)
-            self._has_leftovers = True  # remains True after an exception, because results may be in flight
-            try:
-                batch = self._envs.step(actions)
-            except Exception:
-                raise
-            except BaseException:  # if Ctrl-C, for example, interrupts this, `step_wait` can receive the results
-                self._state = STEPPING if self._envs.pending else IDLE
-                raise
-            self._has_leftovers = False
-            return self._read(batch)
-        except RemudaError as error:  # does the same as the decorator `translated`, which costs another call
+            return self._read(self._envs.step(actions))
+        except BaseException as error:
+            self._note_failed_step(error)
             translated.raise_for(error)
 
     @translated
@@ -150,7 +142,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         """
         self._drop_leftovers()
         if self._batches_actions:
-            actions = batch_actions(self.action_space, actions, self.num_envs)
+            actions = _batch_actions(self.action_space, actions, self.num_envs)
         self._envs.send(actions)
         self._state = STEPPING
 
@@ -322,8 +314,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
                 rebuilt and lose their episodes.
             IndexError, WorkerDiedError, BrokenPoolError, ClosedError: see :meth:`get_attr`.
         """
-        self._check_idle("replace")
-        self._drop_leftovers()
+        self._make_way_for("replace")
         self._envs.replace(self._ids_in_pool(indices), hosting(worker.build, env_fns))
 
     def _column(self, name: str) -> str | None:
@@ -385,6 +376,21 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         self._envs = cast("Part", _ClosedPart())
 
 
+def _batch_actions(space: Space[Any], actions: Any, num_envs: int) -> Any:
+    """Batches actions: converts a sequence with a dict or tuple for each env to an element of the batched space.
+
+    Raises:
+        InvalidActionError: The number of actions is not that of envs, or an action does not fit.
+    """
+    each = list(actions)
+    if len(each) != num_envs:
+        raise InvalidActionError(f"expected {num_envs} actions, one for each env, got {len(each)}")
+    try:
+        return concatenate(space, each, create_empty_array(space, num_envs))  # type: ignore[arg-type]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise InvalidActionError(f"expected actions of {space}, got {each!r} ({error!r})") from error
+
+
 class _ClosedPart:
     """Replaces the envs of a closed part, and raises ClosedError when it is used."""
 
@@ -424,8 +430,7 @@ class WholeVecEnv(SubprocVecEnvPart, VecEnv):
         """
         if self.closed:
             return
-        for envs in (self, *self._split_off):
-            envs._let_go()
+        self._let_go()
         with log_close_errors():
             self._pool.close()
 
