@@ -240,7 +240,7 @@ formal-unchecked:
 	@echo "SKIPPED: the models in formal/ were not checked, because spin was not found (on Debian: apt-get install spin gcc)."
 
 ding-test: $(DING)/test.stamp  ## the tests of remuda.ding, beside DI-engine
-	$(DING)/bin/python $(FACE) -k 'ding or README' tests/faces/ding tests/faces/test_fault_table.py tests/faces/test_options.py tests/faces/test_pool_beneath.py tests/test_docs.py
+	$(DING)/bin/python $(FACE) -k 'ding or README' tests/faces/ding tests/faces/test_direct_bases.py tests/faces/test_fault_table.py tests/faces/test_options.py tests/faces/test_pool_beneath.py tests/test_docs.py
 
 ding-untested:
 	@echo "SKIPPED: remuda.ding was not tested, because DI-engine's company needs Python 3.12 or older (make clean test PYTHON=python3.12)."
@@ -252,7 +252,7 @@ ray-untested:
 	@echo "SKIPPED: pools on a Ray cluster were not tested, because Ray needs Python 3.13 or older (make clean test PYTHON=python3.13)."
 
 mlagents-test: $(MLAGENTS)/test.stamp  ## the tests of remuda.mlagents, beside Unity ML-Agents
-	$(MLAGENTS)/bin/python $(FACE) -k 'mlagents or README' tests/faces/mlagents tests/faces/test_fault_table.py tests/faces/test_options.py tests/faces/test_pool_beneath.py tests/test_docs.py
+	$(MLAGENTS)/bin/python $(FACE) -k 'mlagents or README' tests/faces/mlagents tests/faces/test_direct_bases.py tests/faces/test_fault_table.py tests/faces/test_options.py tests/faces/test_pool_beneath.py tests/test_docs.py
 
 mlagents-untested:
 	@echo "SKIPPED: remuda.mlagents was not tested, because ML-Agents' company needs Python 3.11 or older (make clean test PYTHON=python3.11)."

@@ -90,8 +90,10 @@ def _directive(name: re.Match[str]) -> str:
 
 def show_public_bases(_app: Any, _name: str, _found: Any, _options: Any, bases: list[Any]) -> None:
     """Replaces private base classes by their public ones. Sphinx would show their names, which users cannot import."""
-    public = dict.fromkeys(base for one in bases for base in _public_bases(one))
-    bases[:] = [base for base in public if get_origin(base) is not Generic and base is not object] or [object]
+    public = dict[Any, Any]()  # by class, because a class may be there with type parameters, too
+    for base in [base for one in bases for base in _public_bases(one)]:
+        public.setdefault(get_origin(base) or base, base)
+    bases[:] = [base for cls, base in public.items() if cls not in (Generic, object)] or [object]
 
 
 def _public_bases(base: Any) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
 from remuda._wire.autoreset import AUTORESET_MODES
-from remuda.gymnasium.autoreset import AutoresetMode
+from remuda.gymnasium.releases import AutoresetMode
 
 # -- autoreset modes -------------------------------------------------------------------------------------
 

@@ -1,12 +1,14 @@
-"""The frameworks that faces imitate, and the error for a missing one, with the command that installs it."""
+"""The frameworks that faces imitate, their imports, and the error for a missing one, which names the remedy."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 from remuda.errors import MissingFrameworkError
 
@@ -63,3 +65,31 @@ FRAMEWORKS = {
     )
 }
 """The frameworks by face, except Gymnasium, which remuda itself needs."""
+
+
+def lazily(
+    package: str, names: Collection[str], modules: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Returns the functions ``__getattr__`` and ``__dir__`` for a face's package.
+
+    Names are imported when they are first used, because a worker needs only the face's worker module.
+
+    Args:
+        package: The face's package.
+        names: The names that it exports.
+        modules: The module of each name; all other names are in ``errors``.
+    """
+    framework = FRAMEWORKS[package]
+
+    def load(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        with framework.needed():
+            return getattr(import_module(f"{package}.{modules.get(name, 'errors')}"), name)
+
+    def listed() -> list[str]:
+        """Returns only the names that can be imported: ``help()`` and similar tools import each listed name."""
+        present = vars(sys.modules[package])
+        return sorted({*present, *names} if framework.is_installed else present)
+
+    return load, listed

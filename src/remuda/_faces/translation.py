@@ -34,9 +34,9 @@ class Translation:
 
         return translating
 
-    def raise_for(self, error: RemudaError) -> NoReturn:
-        """Raises the face's error instead of remuda's. Fast code calls this, because the decorator is slower."""
-        translated = self.of(error)
+    def raise_for(self, error: BaseException) -> NoReturn:
+        """Raises the face's error instead of remuda's; others stay. Fast code uses this: the decorator is slower."""
+        translated = self.of(error) if isinstance(error, RemudaError) else error
         if translated is error:
             raise error
         raise translated from translated.__cause__
@@ -92,13 +92,26 @@ def caused(error: Exception, cause: BaseException) -> Exception:
     return error
 
 
+def is_of_call(error: RemudaError) -> bool:
+    """Returns whether envs raised the error in calls only. Errors in calls do not end an episode."""
+    return isinstance(error, EnvError) and all(failure.operation == "call" for failure in error.failures)
+
+
+def original_of(failure: Failure) -> Exception | None:
+    """Returns the exception that an env raised.
+
+    Returns None if it could not be pickled, or would end this process silently (``SystemExit``).
+    """
+    return failure.exception if isinstance(failure.exception, Exception) else None
+
+
 def own_exception(error: EnvError, failure: Failure) -> Exception:
     """Returns the exception that an env raised. Its cause becomes ``error``, which has the worker's traceback.
 
-    Returns ``error`` if the exception could not be pickled, or would end this process silently (``SystemExit``).
+    Returns ``error`` if there is no such exception to raise: see `original_of`.
     """
-    original = failure.exception
-    if not isinstance(original, Exception):
+    original = original_of(failure)
+    if original is None:
         return error
     error.__cause__ = original.__cause__  # the remote traceback; not ``original``, which gets ``error`` as its cause
     return caused(original, error)

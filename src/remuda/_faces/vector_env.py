@@ -12,9 +12,9 @@ import numpy.typing as npt
 from gymnasium.vector.async_vector_env import AsyncState
 
 from remuda import EnvTimeoutError
-from remuda._faces.stats import HasStats
+from remuda._faces.pool_beneath import HasStats, drop_pending
 from remuda._faces.translation import in_words_of
-from remuda.errors import StateError
+from remuda.errors import InvalidActionError, StateError
 
 if TYPE_CHECKING:
     from remuda import ColumnType, Part, Pool, Rollout
@@ -125,10 +125,26 @@ class PooledVectorEnv(HasStats):
         """Marks that no call is pending. `late`: a call that timed out, and can still be awaited."""
         self._state, self._late, self._has_leftovers = IDLE, late, has_leftovers
 
+    def _note_failed_step(self, error: BaseException) -> None:
+        """Notes what is left in flight by a `step` that raised, which sends and receives in one call."""
+        if not isinstance(error, Exception):  # an interruption, such as Ctrl-C: `step_wait` can receive the results
+            self._state = STEPPING if self._envs.pending else IDLE
+        elif not isinstance(error, (InvalidActionError, StateError)):  # for which nothing was sent
+            self._settle(has_leftovers=True)
+
     def _drop_leftovers(self) -> None:
         """If no call is pending, waits for the results that an earlier call left in flight, and drops them."""
         if self._has_leftovers and self._state is IDLE:
             self._discard()
+
+    def _make_way_for(self, method: str) -> None:
+        """Drops what an earlier call left in flight. Raises the face's error if it is closed or a call is pending.
+
+        `method`: the called method, for the error.
+        """
+        self._check_open()
+        self._check_idle(method)
+        self._drop_leftovers()
 
     def _make_way_for_reset(self) -> None:
         """Drops all results in flight, such as the rest of a rollout. Raises StateError if the envs are split."""
@@ -140,8 +156,8 @@ class PooledVectorEnv(HasStats):
 
     def _discard(self) -> None:
         """Drops all results in flight, faults included. If the envs are split, their parts drop them instead."""
-        if not self._is_split and self._envs.pending:
-            self._envs.discard()
+        if not self._is_split:
+            drop_pending(self._envs)
         self._settle()
 
     # -- parts -------------------------------------------------------------------------------------------
@@ -177,8 +193,7 @@ class PooledVectorEnv(HasStats):
         self._check_open()
         for envs in (self, *self._split_off):
             envs._check_idle("split")
-        if self._pool.pending:  # results in flight: a call timed out or was interrupted, or a part is gone
-            self._pool.discard()
+        drop_pending(self._pool)  # a call timed out or was interrupted, or a part is gone
         self._shares = self._pool.split(parts)
         self._settle()
         if not self._is_split:
@@ -220,16 +235,19 @@ class PooledVectorEnv(HasStats):
             Exception: raised as by :meth:`step`: an env raised, or a worker died, before the observations were
                 complete.
         """
-        self._check_open()
-        self._check_idle("rollout")
-        self._drop_leftovers()
+        self._make_way_for("rollout")
         with in_words_of(self._words):
             return self._envs.rollout(steps, columns, parts)
 
     # -- closing -----------------------------------------------------------------------------------------
 
     def _let_go(self) -> None:
-        """Marks the vector env as closed, and copies its views of shared memory, so that the memory can be freed."""
+        """Marks the vector env as closed, and copies its views of shared memory, so that the memory can be freed.
+
+        Its parts are closed, too.
+        """
+        for part in self._split_off:
+            part._let_go()
         self.closed = True
         self._settle()
         self.extras = deepcopy(self.extras)

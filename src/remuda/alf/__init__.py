@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from remuda._faces.lazy_imports import lazily
+from remuda._faces.frameworks import lazily
 
 if TYPE_CHECKING:
     from remuda.alf.errors import (

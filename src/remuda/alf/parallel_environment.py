@@ -14,8 +14,8 @@ from alf.environments.alf_environment import AlfEnvironment
 from alf.utils.schedulers import get_all_progresses
 
 from remuda import FaceOptions, Fault, Pool, PoolOptions, SpaceMismatchError
-from remuda._faces.closing import closed_on_error, log_close_errors
-from remuda._faces.no_pool import HasNoPool
+from remuda._faces.hosting import call_method
+from remuda._faces.pool_beneath import HasNoPool, closed_on_error, drop_pending, log_close_errors
 from remuda._faces.translation import in_words_of
 from remuda._faces.worker_defaults import set_local_defaults
 from remuda._factories import check_env_fns
@@ -108,7 +108,6 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
     ) -> None:
         constructors = check_env_fns(env_constructors, "env_constructors", are_gymnasiums=False)
         super().__init__()
-        self._closed = False
         self.num_spare_envs_for_reload = num_spare_envs_for_reload
         resets_ahead = max_concurrency is None
         options.setdefault("start_timeout", None)
@@ -196,7 +195,7 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
             BrokenPoolError: an env was lost to an earlier fault.
             ClosedError: after :meth:`close`.
         """
-        self._drop_what_is_under_way()
+        drop_pending(self._pool)  # of a step or reset that failed or was interrupted
         # `options` prevents the pool from using a reset in advance, which may precede a call of `seed`. Empty options
         # are not passed to the envs.
         self._pool.send_reset(options={}, reset_slots=True)
@@ -211,14 +210,9 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
                 wrong; nothing was sent.
             remuda.StateError: a RuntimeError: an env has raised and must be reset.
         """
-        self._drop_what_is_under_way()
+        drop_pending(self._pool)  # of a step or reset that failed or was interrupted
         actions = self._read_actions(action)
         return self._time_steps.read(self._pool.step(actions), actions)
-
-    def _drop_what_is_under_way(self) -> None:
-        """Discards the results in flight of a step or reset that failed or was interrupted."""
-        if self._pool.pending:
-            self._pool.discard()
 
     # -- calls -------------------------------------------------------------------------------------------
 
@@ -238,7 +232,7 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
             EnvError: the method of an env raised; its episode continues.
             WorkerDiedError, BrokenPoolError, ClosedError: an env cannot answer.
         """
-        return self._pool.apply(worker.call_method, func_name, args, kwargs)
+        return self._pool.apply(call_method, func_name, args, kwargs)
 
     @translated
     def seed(self, seeds: Sequence[int]) -> list[Any]:
@@ -283,15 +277,12 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
         Raises:
             remuda.CloseTimeoutError: a worker did not end when it was killed; everything else was released.
         """
-        if self._closed:
-            return
-        self._closed = True
         with log_close_errors():
             self._pool.close()
 
 
 @in_place_of_alfs("alf.environments.fast_parallel_environment")
-class FastParallelEnvironment(ParallelEnvironment):
+class FastParallelEnvironment(ParallelEnvironment, AlfEnvironment):  # type: ignore[misc]
     """Steps many envs in parallel, in worker processes: ALF's ``FastParallelEnvironment``.
 
     ``reset()`` and ``step(action)`` return a ``TimeStep`` of tensors with a row for each env, on ALF's default device.
@@ -333,7 +324,7 @@ class FastParallelEnvironment(ParallelEnvironment):
 
 
 @in_place_of_alfs("alf.environments.parallel_environment")
-class ParallelAlfEnvironment(ParallelEnvironment):
+class ParallelAlfEnvironment(ParallelEnvironment, AlfEnvironment):  # type: ignore[misc]
     """Steps many envs in parallel, in worker processes: ALF's ``ParallelAlfEnvironment``.
 
     It behaves like :class:`remuda.alf.FastParallelEnvironment`, and is as fast, except that ``start_method`` is

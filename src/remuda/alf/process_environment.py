@@ -9,8 +9,9 @@ from typing import Any, Literal
 import alf
 
 from remuda import Call, EnvProgress, Pool, RemudaError, StateError
-from remuda._faces.closing import log_close_errors
 from remuda._faces.episode_counter import EpisodeCounter
+from remuda._faces.hosting import call_method
+from remuda._faces.pool_beneath import log_close_errors
 from remuda._keywords import names_keywords
 from remuda.alf import worker
 from remuda.alf.configuration import Configuration
@@ -134,7 +135,7 @@ class ProcessEnvironment(RemoteEnvironment):
             raise
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Promise:
-        function = worker.call_with_leaves if self._flatten else worker.call_method
+        function = worker.call_with_leaves if self._flatten else call_method
         return self._promise(function, name, args, kwargs)
 
     @translated
@@ -159,5 +160,5 @@ def _operation(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
     """Returns the env's operation in a call: "build", "reset", "step" or "call"."""
     if function is worker.CalledEnv.make:
         return "build"
-    is_method = function in (worker.call_method, worker.call_with_leaves)
+    is_method = function in (call_method, worker.call_with_leaves)
     return args[0] if is_method and args[0] in ("reset", "step") else "call"

@@ -8,6 +8,7 @@ from typing import Any
 from alf.utils.schedulers import get_all_progresses
 
 from remuda import Call
+from remuda._faces.hosting import call_method, get_attribute
 from remuda.alf import worker
 from remuda.alf.errors import EnvError, translated
 
@@ -77,7 +78,7 @@ class RemoteEnvironment(HasSpecs):
         Raises:
             BrokenPoolError, ClosedError: the env can never answer.
         """
-        return self._promise(worker.call_method, name, args, kwargs)
+        return self._promise(call_method, name, args, kwargs)
 
     @translated
     def _promise(self, function: Callable[..., Any], *args: Any) -> Promise:
@@ -111,7 +112,7 @@ class RemoteEnvironment(HasSpecs):
         if name.startswith("__") or "_ask" not in self.__dict__:
             raise AttributeError(name)
         try:
-            return self._promise(worker.get_attribute, name)()
+            return self._promise(get_attribute, name)()
         except EnvError as error:
             if isinstance(error.__cause__, AttributeError):
                 raise AttributeError(str(error.__cause__)) from error

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 from gymnasium import spaces
 
+from remuda._faces import hosting
 from remuda.alf.configuration import Configuration
 from remuda.alf.nests import check_nest, from_plain, is_empty, space_of, to_plain
 
@@ -53,13 +54,11 @@ class Setting:
         return env
 
 
-class HostedEnv:
+class HostedEnv(hosting.HostedEnv):
     """Gives an ALF env Gymnasium's methods. The time step without the env id is the observation; infos are empty.
 
     A batched env resets its rows itself. For the engine it is one env with a single endless episode.
     """
-
-    hosts_env = True
 
     def __init__(self, env: Any, env_id: int, *, resets_ahead: bool) -> None:
         self.env, self.env_id = env, env_id
@@ -83,7 +82,7 @@ class HostedEnv:
         `of_the_caller`: the arguments of a reset by the caller, which uses no reset in advance; empty for other resets.
         """
         if of_the_caller:
-            self.catch_up()
+            self.before_call()
             self._fresh = None
         time_step, self._fresh = self._fresh, None
         if time_step is None:
@@ -96,11 +95,8 @@ class HostedEnv:
         self._check(time_step)
         return time_step
 
-    def catch_up(self) -> None:
-        """Resets the env in advance, if its episode has ended.
-
-        This precedes every call, so that the env's random numbers do not depend on timing.
-        """
+    def before_call(self) -> None:
+        """Resets the env in advance, if its episode has ended, so that its random numbers do not depend on timing."""
         if self._is_over and self._resets_ahead:
             self._fresh = self._reset()
 
@@ -122,12 +118,6 @@ class HostedEnv:
         for name, spec, value in zip(self._spec._fields, self._spec, time_step, strict=True):
             if name != "env_id":
                 check_nest(spec, value, self._outer, f"time_step.{name}")
-
-    def close(self) -> None:
-        self.env.close()
-
-    def __repr__(self) -> str:
-        return repr(self.env)
 
 
 def time_step_spec(env: Any) -> Any:
@@ -151,31 +141,23 @@ def build(constructor: Callable[..., Any], env_id: int, setting: Setting) -> Hos
     return HostedEnv(env, env_id, resets_ahead=setting.resets_ahead)
 
 
-class CalledEnv:
+class CalledEnv(hosting.HostedEnv):
     """An env that the engine never steps. Calls run its methods, and the first call makes it."""
 
     metadata: ClassVar[dict[str, Any]] = {}
     observation_space = action_space = spaces.Discrete(1)
 
     def __init__(self, constructor: Callable[..., Any], env_id: int | None, setting: Setting) -> None:
-        self.env: Any = None
         self._make = functools.partial(setting.make_env, constructor, env_id)
 
     def make(self) -> None:
         self.env = self._make()
-
-    def catch_up(self) -> None:
-        """Does nothing: this env is never reset in advance."""
 
     def reset(self, **_: Any) -> NoReturn:
         raise NotImplementedError("it is called")
 
     def step(self, _: Any) -> NoReturn:
         self.reset()
-
-    def close(self) -> None:
-        if self.env is not None:
-            self.env.close()
 
 
 # -- calls -----------------------------------------------------------------------------------------------
@@ -192,30 +174,19 @@ def describe(hosted: HostedEnv) -> SimpleNamespace:
     return SimpleNamespace(**attributes, **{name: getattr(env, name)() for name in _SPECS})
 
 
-def get_attribute(hosted: HostedEnv | CalledEnv, name: str) -> Any:
-    hosted.catch_up()
-    return getattr(hosted.env, name)
-
-
-def call_method(hosted: HostedEnv | CalledEnv, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    hosted.catch_up()
-    return getattr(hosted.env, name)(*args, **kwargs)
-
-
 def call_with_leaves(called: CalledEnv, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Calls a method. Actions and time steps are sent as lists of their leaves, in ALF's order."""
     from alf import nest
 
     if name == "step":
         args = (nest.pack_sequence_as(called.env.action_spec(), list(args[0])),)
-    result = call_method(called, name, args, kwargs)
+    result = hosting.call_method(called, name, args, kwargs)
     return nest.flatten(result) if name in {"step", "reset"} else result
 
 
 def seed(hosted: HostedEnv, seeds: Sequence[Any]) -> tuple[int, Any]:
     """Seeds an env, and returns its number and the result. `seeds`: the seeds of all envs, by their numbers."""
-    hosted.catch_up()
-    return hosted.env_id, hosted.env.seed(seeds[hosted.env_id])
+    return hosted.env_id, hosting.called_env(hosted).seed(seeds[hosted.env_id])
 
 
 def seed_again(hosted: HostedEnv, derive: Callable[[int], int], seeds: Sequence[Any]) -> None:

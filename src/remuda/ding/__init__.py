@@ -11,9 +11,8 @@ from __future__ import annotations
 from remuda._faces.frameworks import FRAMEWORKS
 
 with FRAMEWORKS[__name__].needed():
-    from remuda.ding.async_manager import AsyncSubprocessEnvManager
+    from remuda.ding.managers import AsyncSubprocessEnvManager, SyncSubprocessEnvManager
     from remuda.ding.registry import install, register
-    from remuda.ding.sync_manager import SyncSubprocessEnvManager
     from remuda.ding.v2_manager import SubprocessEnvManagerV2
 
 __all__ = ["AsyncSubprocessEnvManager", "SubprocessEnvManagerV2", "SyncSubprocessEnvManager", "install"]

@@ -36,11 +36,6 @@ def translate(error: RemudaError, max_retry: int) -> Exception:
     return error
 
 
-def is_of_call(error: RemudaError) -> bool:
-    """Returns whether envs raised the error in calls only. Errors in calls do not end an episode."""
-    return isinstance(error, EnvError) and all(failure.operation == "call" for failure in error.failures)
-
-
 def _of_env(error: EnvError, max_retry: int) -> Exception:
     failure = error.failures[0]
     if failure.operation == "reset":

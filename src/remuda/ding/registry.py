@@ -7,8 +7,7 @@ from typing import Any
 
 from ding.utils import ENV_MANAGER_REGISTRY
 
-from remuda.ding.async_manager import AsyncSubprocessEnvManager
-from remuda.ding.sync_manager import SyncSubprocessEnvManager
+from remuda.ding.managers import AsyncSubprocessEnvManager, SyncSubprocessEnvManager
 from remuda.ding.v2_manager import SubprocessEnvManagerV2
 
 _MANAGERS: dict[str, type[Any]] = {

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 from ding.envs import BaseEnv, DingEnvWrapper
 from ding.utils.render_helper import get_env_fps, render_env
 
-from remuda._faces.replays import Episodes, Recorder, episodes_in
+from remuda._videos.episodes import Episodes
+from remuda._videos.recorder import Recorder
+from remuda._videos.recording import check_moviepy
 
 # Inherited versions of `enable_save_replay`, which are not used: they raise, or need gym's recorder, which does
 # not support Gymnasium.
@@ -32,7 +35,10 @@ def replays_of(env: Any, num_envs: int, paths: Sequence[str] | None) -> Sequence
         return [None] * num_envs
     if getattr(type(env), "enable_save_replay", None) not in _INHERITED:
         return paths
-    return episodes_in(paths, "rl-video")  # DI-engine's own prefix of file names
+    check_moviepy()
+    return [  # with DI-engine's own prefix of file names
+        Episodes(Path(path).absolute(), f"rl-video-{i}", lambda _: True).start() for i, path in enumerate(paths)
+    ]
 
 
 def recorder_of(current: Callable[[], Any], episodes: Episodes) -> Recorder:

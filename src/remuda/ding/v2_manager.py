@@ -14,7 +14,7 @@ from treevalue import TreeValue
 from treevalue.tree.common import create_storage
 
 from remuda import StateError
-from remuda.ding.sync_manager import SyncSubprocessEnvManager
+from remuda.ding.managers import SyncSubprocessEnvManager
 from remuda.ding.timesteps import is_abnormal, is_fault_substitute
 
 

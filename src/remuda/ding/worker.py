@@ -12,7 +12,9 @@ import torch
 from ditk import logging
 from gymnasium import Space
 
-from remuda._faces.replays import Episodes, Recorder
+from remuda._faces.hosting import HostedEnv
+from remuda._videos.episodes import Episodes
+from remuda._videos.recorder import Recorder
 from remuda.ding.randomness import OwnRandomness, untouched
 from remuda.ding.replays import recorder_of
 from remuda.ding.reset_orders import ResetOrder, time_limit
@@ -20,7 +22,7 @@ from remuda.ding.spaces import Anything
 from remuda.ding.timesteps import as_info, is_abnormal, timestep_of
 
 
-class Adapter:
+class Adapter(HostedEnv):
     """An adapter with Gymnasium's methods for an env of DI-engine.
 
     Timesteps travel in infos, except observations with a row in shared memory. Rewards, flags and infos therefore
@@ -39,8 +41,6 @@ class Adapter:
         env: The env.
         is_new: Whether the env was not reset since it was built.
     """
-
-    hosts_env = True
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class Adapter:
     def close(self) -> None:
         if self._recorder is not None:
             self._recorder.drop()
-        self.env.close()
+        super().close()
 
     def steps_to_measure(self) -> Iterator[None]:
         """Steps the env with random actions, so that ``num_workers="auto"`` can measure it. Yields after each step."""
@@ -187,17 +187,6 @@ class Adapter:
     def _random_action(self) -> Any:
         action = self.env.random_action() if hasattr(self.env, "random_action") else None
         return self.env.action_space.sample() if action is None else action  # DI-engine's default method returns None
-
-
-# -- functions that the manager calls --------------------------------------------------------------------
-
-
-def get_attribute(adapter: Adapter, name: str) -> Any:
-    return getattr(adapter.env, name)
-
-
-def call_method(adapter: Adapter, name: str, *args: Any) -> Any:
-    return getattr(adapter.env, name)(*args)
 
 
 def render(adapter: Adapter, mode: str) -> list[Any]:

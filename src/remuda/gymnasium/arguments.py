@@ -1,4 +1,4 @@
-"""The options that `AsyncVectorEnv` refuses, and checks of reset masks and actions before anything is sent."""
+"""Options with another name than in a pool, and checks of reset masks and actions before anything is sent."""
 
 from __future__ import annotations
 
@@ -14,6 +14,16 @@ REFUSED = {
     "observation_space": "use observation_mode=(batched space, single space)",
 }
 """Options of the pool with another name here, and what to use instead."""
+
+
+WORDS = {
+    "autoreset": "autoreset_mode",
+    "start_method": "context",
+    "'next_step'": "'NextStep'",
+    "'same_step'": "'SameStep'",
+    "'disabled'": "'Disabled'",
+}
+"""Gymnasium's words for options and values of the pool, for `in_words_of`."""
 
 
 def is_old(infos: str | None) -> bool:

@@ -7,27 +7,27 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from gymnasium import Env
 from gymnasium.core import ActType, ObsType
 from gymnasium.spaces import Box
 
 from remuda import FaceOptions, Pool, PoolOptions
-from remuda._faces.closing import closed_on_error
+from remuda._faces.pool_beneath import closed_on_error
 from remuda._faces.translation import in_words_of
 from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import names_keywords
 from remuda.gymnasium import arguments, spaces
-from remuda.gymnasium.autoreset import AutoresetMode
 from remuda.gymnasium.errors import translated
 from remuda.gymnasium.part import AsyncVectorEnvPart
-from remuda.gymnasium.releases import IS_0_29
+from remuda.gymnasium.releases import IS_0_29, AutoresetMode, VectorEnv
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # `Unpack` is in `typing` since Python 3.11
 
 
 @names_keywords(PoolOptions.__annotations__, arguments.REFUSED)
-class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
+class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType], VectorEnv[ObsType, ActType, npt.NDArray[Any]]):
     """Steps many envs in parallel, in worker processes: :class:`gymnasium.vector.AsyncVectorEnv` on a pool.
 
     No env is ever built in the calling process: spaces, metadata and ``render_mode`` come from the workers.
@@ -183,6 +183,4 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
             terminate = True
         finally:
             self._let_go()
-            for part in self._split_off:
-                part._let_go()
             translated(self._pool.close)(timeout=timeout, terminate=terminate)

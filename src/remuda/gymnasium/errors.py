@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gymnasium import logger
 
-from remuda._faces.translation import Translation, caused, own_exception
+from remuda._faces.translation import Translation, caused, is_of_call, own_exception
 from remuda.errors import EnvError, RemudaError, SpaceMismatchError
 
 
@@ -18,7 +18,7 @@ def _translate(error: RemudaError) -> Exception:
         return caused(RuntimeError(str(error)), error)
     if not isinstance(error, EnvError):
         return error
-    if any(failure.operation != "call" for failure in error.failures):
+    if not is_of_call(error):
         for failure in error.failures:
             logger.error("Received the following error from Worker-%s", failure.worker)
             logger.error("%s", failure.traceback)  # "%s", because the traceback may contain a percent sign

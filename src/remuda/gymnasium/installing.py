@@ -129,7 +129,7 @@ def _with_defaults(called_like: type[Any], options: Any) -> type[AsyncVectorEnv[
     """Returns a subclass of `AsyncVectorEnv` with other defaults, and the positional arguments of another class."""
     signature = inspect.signature(called_like)
 
-    class Installed(AsyncVectorEnv[Any, Any]):
+    class Installed(AsyncVectorEnv[Any, Any], gymnasium.vector.VectorEnv):
         __doc__ = AsyncVectorEnv.__doc__
 
         def __init__(self, env_fns: Any, *args: Any, **kwargs: Any) -> None:

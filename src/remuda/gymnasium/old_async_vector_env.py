@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gymnasium import Env, Space
 from gymnasium.core import ActType, ObsType
+from gymnasium.vector import VectorEnv
 
 from remuda import FaceOptions, Pool, PoolOptions
 from remuda._keywords import names_keywords
@@ -22,7 +23,7 @@ _REFUSED = {
 
 
 @names_keywords(PoolOptions.__annotations__, _REFUSED)
-class AsyncVectorEnv(async_vector_env.AsyncVectorEnv[ObsType, ActType]):
+class AsyncVectorEnv(async_vector_env.AsyncVectorEnv[ObsType, ActType], VectorEnv):
     """Steps many envs in parallel, in worker processes: Gymnasium 0.29's ``AsyncVectorEnv`` on a pool.
 
     Args:

@@ -20,14 +20,12 @@ from numpy import ndarray
 
 from remuda import Batch, Call, Part
 from remuda._faces.vector_env import IDLE, STEPPING, PooledVectorEnv
-from remuda.errors import InvalidActionError, RemudaError, StateError
+from remuda.errors import RemudaError
 from remuda.gymnasium import arguments
-from remuda.gymnasium.autoreset import WORDS
 from remuda.gymnasium.errors import translated
 from remuda.gymnasium.lazy_infos import LazyInfos
-from remuda.gymnasium.old_infos import stack_old
 from remuda.gymnasium.releases import IS_0_29, VectorEnv
-from remuda.gymnasium.results import Results, join
+from remuda.gymnasium.results import Results, join, stack_old
 
 if TYPE_CHECKING:
     from remuda.gymnasium.spaces import ObservationMode
@@ -51,7 +49,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         whole: the vector env that was split. It owns the workers; closing it closes this.
     """
 
-    _words = WORDS
+    _words = arguments.WORDS
     env_fns: Sequence[Callable[[], Env[Any, Any]]]
     observation_mode: ObservationMode
     lazy_infos: bool
@@ -197,15 +195,9 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             arguments.check_iterable(actions)
         try:
             batch = self._envs.step(actions)
-        except (InvalidActionError, StateError):  # nothing was sent
-            raise
-        except RemudaError as error:
-            self._settle(has_leftovers=True)
+        except BaseException as error:
+            self._note_failed_step(error)
             translated.raise_for(error)
-        except BaseException:  # if Ctrl-C, for example, interrupts this, `step_wait` can receive the results
-            if self._envs.pending:
-                self._state, self._is_scattered = STEPPING, False
-            raise
         self.observations = batch.obs
         if self._has_extras:
             self.extras = batch.extras
@@ -360,9 +352,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             RuntimeError: the spaces of the new envs do not fit.
             Exception: a factory raised it. The old envs stay in use.
         """
-        self._check_open()
-        self._check_idle("replace")
-        self._drop_leftovers()
+        self._make_way_for("replace")
         ids, factories = self._positions(env_ids), list(env_fns)
         self._envs.replace(self.env_ids[ids].tolist(), factories)
         known, width = list(self.env_fns), self._pool.vector_size or 1

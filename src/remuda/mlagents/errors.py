@@ -10,7 +10,7 @@ from mlagents_envs.exception import (
 )
 
 import remuda
-from remuda._faces.translation import by_kind
+from remuda._faces.translation import by_kind, original_of
 from remuda.errors import Fault
 
 RESTARTABLE = (
@@ -30,7 +30,7 @@ class EnvTimeoutError(remuda.EnvTimeoutError, WorkerDiedError, UnityTimeOutExcep
     """A worker missed a deadline of `faults`, and was killed."""
 
 
-class CorruptReplyError(remuda.CorruptReplyError, WorkerDiedError):
+class CorruptReplyError(remuda.CorruptReplyError, WorkerDiedError, UnityCommunicationException):  # type: ignore[misc]
     """A worker was killed because its reply was invalid."""
 
 
@@ -45,7 +45,5 @@ translated = by_kind(WorkerDiedError, EnvTimeoutError, CorruptReplyError, Closed
 def error_of(fault: Fault) -> BaseException:
     """Returns the exception to raise for a fault: the env's own exception, or the error about its worker."""
     error = fault.error
-    original = error.failures[0].exception if isinstance(error, remuda.EnvError) else None
-    if isinstance(original, Exception):  # not a SystemExit, which would end the program
-        return original
-    return translated.of(error)
+    original = original_of(error.failures[0]) if isinstance(error, remuda.EnvError) else None
+    return translated.of(error) if original is None else original

@@ -22,8 +22,7 @@ from mlagents_envs.side_channel.side_channel import SideChannel
 from mlagents_envs.timers import hierarchical_timer, timed
 
 from remuda import FaceOptions, Pool, PoolOptions, StateError
-from remuda._faces.closing import log_close_errors
-from remuda._faces.no_pool import HasNoPool
+from remuda._faces.pool_beneath import HasNoPool, log_close_errors
 from remuda._faces.worker_defaults import set_local_defaults
 from remuda._keywords import names_keywords
 from remuda.mlagents.arguments import REFUSED, check_arguments, policy_of

@@ -17,6 +17,7 @@ from mlagents_envs.side_channel.environment_parameters_channel import Environmen
 from mlagents_envs.side_channel.stats_side_channel import StatsSideChannel
 from mlagents_envs.timers import TimerNode, get_timer_root, reset_timers
 
+from remuda._faces.hosting import HostedEnv
 from remuda.mlagents import wire
 
 ANSWER = "answer"  # the key in an info for an answer that does not fit into a row
@@ -74,7 +75,7 @@ def _engine_channel(settings: EngineSettings) -> EngineConfigurationChannel:
     return channel
 
 
-class Worker:
+class Worker(HostedEnv):
     """An adapter with Gymnasium's methods for an env of ML-Agents.
 
     For the pool, every operation of the env is a step. The action is an order, which is a list of requests, and its
@@ -102,7 +103,6 @@ class Worker:
     ) -> None:
         self._env_factory, self._worker_id = env_factory, worker_id
         self._run_options, self._caller = run_options, caller
-        self._env: Any = None
         self._channels: Channels
         self._sent_specs: dict[str, Any] = {}
         self._row = np.zeros(wire.ANSWERS.shape, np.uint8)
@@ -119,7 +119,7 @@ class Worker:
 
     def step(self, row: np.ndarray[Any, Any]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Executes the actions in the row. If the row is empty, executes the order that :func:`put` has set."""
-        if self._env is None:
+        if self.env is None:
             self._build()
         payload = self._follow(self.order) if wire.is_empty(row) else self._step(wire.load_actions(row))
         specs, info = self._new_specs(), {}
@@ -128,17 +128,12 @@ class Worker:
             info[ANSWER] = Answer(payload, specs)
         return self._row, 0.0, False, False, info
 
-    def close(self) -> None:
-        env, self._env = self._env, None
-        if env is not None:
-            env.close()
-
     # -- requests ----------------------------------------------------------------------------------------
 
     def _build(self) -> None:
         self._channels = Channels(self._run_options, self._worker_id)
-        self._env = self._env_factory(self._worker_id, self._channels.of_env)
-        self._channels.introduce(self._env)
+        self.env = self._env_factory(self._worker_id, self._channels.of_env)
+        self._channels.introduce(self.env)
 
     def _follow(self, order: Sequence[Request]) -> Any:
         payload = None
@@ -151,7 +146,7 @@ class Worker:
             case EnvironmentCommand.STEP:
                 return self._step(argument)
             case EnvironmentCommand.RESET:
-                self._env.reset()
+                self.env.reset()
                 return self._results()
             case EnvironmentCommand.ENVIRONMENT_PARAMETERS:
                 self._set_parameters(argument)
@@ -161,12 +156,12 @@ class Worker:
 
     def _step(self, actions: Mapping[str, Any]) -> StepResponse:
         for behavior, action in actions.items():
-            self._env.set_actions(behavior, action)
-        self._env.step()
+            self.env.set_actions(behavior, action)
+        self.env.step()
         return StepResponse(self._results(), self._take_timers(), self._channels.stats.get_and_reset_stats())
 
     def _results(self) -> dict[str, Any]:
-        return {behavior: self._env.get_steps(behavior) for behavior in self._env.behavior_specs}
+        return {behavior: self.env.get_steps(behavior) for behavior in self.env.behavior_specs}
 
     def _set_parameters(self, parameters: Mapping[str, Any]) -> None:
         for key, value in parameters.items():
@@ -189,7 +184,7 @@ class Worker:
 
     def _new_specs(self) -> dict[str, Any]:
         """Returns the specs of behaviours that were not sent yet, because new behaviours may appear with any step."""
-        specs = self._env.behavior_specs
+        specs = self.env.behavior_specs
         new = {name: specs[name] for name in specs if self._sent_specs.get(name) != specs[name]}
         self._sent_specs.update(new)
         return new

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from remuda._faces.hosting import HostedEnv
 from remuda.errors import InvalidEnvError
 from remuda.pettingzoo.groups import Space, groups_of, joined, joint_space, views, zeros_of
 
@@ -25,7 +26,7 @@ _STEP = "(observations, rewards, terminations, truncations, infos)"
 _KEPT_EPISODES = 15  # as many as an env's figures have
 
 
-class AgentsEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
+class AgentsEnv(HostedEnv, gymnasium.Env[dict[str, Any], dict[str, Any]]):
     """Hosts a parallel env. An agent with a flag is gone. An episode ends when no agent is left.
 
     An observation has the groups' arrays under "agents", whether each agent is there under "alive", and, if
@@ -146,9 +147,6 @@ class AgentsEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
 
     def render(self) -> Any:
         return self.env.render()
-
-    def close(self) -> None:
-        self.env.close()
 
     def get_wrapper_attr(self, name: str) -> Any:
         return getattr(self.env if hasattr(self.env, name) else self, name)

@@ -12,8 +12,8 @@ from gymnasium.vector.utils import batch_space
 
 import remuda
 from remuda import PoolOptions, StepColumn
-from remuda._faces.hosted_extras import extras_of_hosted, hosting
-from remuda._faces.stats import HasStats
+from remuda._faces.hosting import extras_of_hosted, hosting
+from remuda._faces.pool_beneath import HasStats, closed_on_error
 from remuda.pettingzoo import agents_env
 from remuda.pettingzoo.agents import Agents, ByAgent, Flags
 from remuda.pettingzoo.agents_env import NUMBERS, numbers_of
@@ -78,10 +78,11 @@ class ParallelVectorEnv(HasStats):
         given: Any = dict(options)
         given["extras"] = _with_numbers(given.get("extras"))
         self.pool = self._pool = remuda.Pool(hosting(partial(agents_env.build, with_state=state), env_fns), **given)
-        groups, self.possible_agents = self.pool.apply(agents_env.groups_in, env_ids=[0])[0]
-        in_same_step = self.pool.autoreset == "same_step"
-        self._agents = Agents(groups, self.possible_agents, in_same_step=in_same_step)
-        self._newest = Newest(self._agents, self.pool)
+        with closed_on_error(self.pool):
+            groups, self.possible_agents = self.pool.apply(agents_env.groups_in, env_ids=[0])[0]
+            in_same_step = self.pool.autoreset == "same_step"
+            self._agents = Agents(groups, self.possible_agents, in_same_step=in_same_step)
+            self._newest = Newest(self._agents, self.pool)
 
     # -- the newest results ------------------------------------------------------------------------------
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from stable_baselines3.common.vec_env.base_vec_env import VecEnv
+
 from remuda import Pool
 from remuda._faces.vector_env import PooledVectorEnv
 from remuda.sb3.errors import translated
@@ -43,7 +45,7 @@ def vec_env(envs: Any, *, keep_options: bool = False) -> SubprocVecEnvPart:
     return _PoolVecEnv(pool, envs, keep_options)
 
 
-class _PoolVecEnv(WholeVecEnv):
+class _PoolVecEnv(WholeVecEnv, VecEnv):
     """A pool that the caller has made, as a vector env."""
 
     @translated
@@ -73,7 +75,6 @@ class _PoolVecEnv(WholeVecEnv):
         return super().get_attr(attr_name, indices)
 
     def close(self) -> None:
-        was_closed = self.closed
         super().close()
-        if not was_closed and self._owner is not self._pool:
+        if self._owner is not self._pool:
             self._owner.close()

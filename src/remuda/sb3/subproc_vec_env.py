@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from gymnasium import Env, spaces
+from gymnasium import Env, Space, spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvObs, VecEnvStepReturn
 
-from remuda import Batch, ClosedError, FaceOptions, Part, Pool, PoolOptions, RemudaError, StateError
-from remuda._faces.closing import closed_on_error, log_close_errors
-from remuda._faces.hosted_extras import extras_of_hosted, hosting
+from remuda import Batch, ClosedError, FaceOptions, InvalidActionError, Part, Pool, PoolOptions, StateError
+from remuda._faces.hosting import call_method, extras_of_hosted, get_attribute, hosting, set_attribute
+from remuda._faces.pool_beneath import closed_on_error, log_close_errors
 from remuda._faces.vector_env import IDLE, STEPPING, Indices, PooledVectorEnv
 from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import names_keywords
 from remuda.sb3 import worker
-from remuda.sb3.arguments import batch_actions
 from remuda.sb3.errors import translated
 from remuda.sb3.results import read_step
 
@@ -114,23 +114,15 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
 
         Raises what both raise.
         """
+        if self._state is not IDLE or self._has_leftovers or not self._steps_at_once:
+            self.step_async(actions)
+            return self.step_wait()
+        if self._batches_actions:
+            actions = _batch_actions(self.action_space, actions, self.num_envs)
         try:
-            if self._state is not IDLE or self._has_leftovers or not self._steps_at_once:
-                self.step_async(actions)
-                return self.step_wait()
-            if self._batches_actions:
-                actions = batch_actions(self.action_space, actions, self.num_envs)
-            self._has_leftovers = True  # remains True after an exception, because results may be in flight
-            try:
-                batch = self._envs.step(actions)
-            except Exception:
-                raise
-            except BaseException:  # if Ctrl-C, for example, interrupts this, `step_wait` can receive the results
-                self._state = STEPPING if self._envs.pending else IDLE
-                raise
-            self._has_leftovers = False
-            return self._read(batch)
-        except RemudaError as error:  # does the same as the decorator `translated`, which costs another call
+            return self._read(self._envs.step(actions))
+        except BaseException as error:
+            self._note_failed_step(error)
             translated.raise_for(error)
 
     @translated
@@ -150,7 +142,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         """
         self._drop_leftovers()
         if self._batches_actions:
-            actions = batch_actions(self.action_space, actions, self.num_envs)
+            actions = _batch_actions(self.action_space, actions, self.num_envs)
         self._envs.send(actions)
         self._state = STEPPING
 
@@ -225,7 +217,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         width = self._pool.vector_size
         if width is None:
             return self.env_method("render")
-        pictures = self._ask(worker.call_method, "render", (), {})
+        pictures = self._ask(call_method, "render", (), {})
         if not all(isinstance(one, (tuple, list)) and len(one) == width for one in pictures):
             raise RuntimeError(f"expected render() of each vector env to return {width} pictures, got another value")
         return [one[env_id % width] for one, env_id in zip(pictures, self.env_ids.tolist(), strict=True)]
@@ -251,7 +243,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         """
         if (column := self._column(attr_name)) is not None:
             return self._rows(column, indices)
-        return self._ask(worker.get_attribute, attr_name, indices=indices)
+        return self._ask(get_attribute, attr_name, indices=indices)
 
     @translated
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
@@ -265,7 +257,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         Raises: see :meth:`get_attr`.
         """
         self._envs.apply_async(
-            worker.set_attribute,
+            set_attribute,
             (attr_name, value),
             env_ids=None if indices is None else sorted(set(self._whole_envs(indices))),
             with_spares=indices is None,
@@ -295,7 +287,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         if column is not None:
             return self._rows(column, indices)
         self._whole_envs(indices)
-        return self._apply(worker.call_method, method_name, method_args, method_kwargs, indices=indices)
+        return self._apply(call_method, method_name, method_args, method_kwargs, indices=indices)
 
     def env_is_wrapped(
         self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: Indices = None
@@ -322,8 +314,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
                 rebuilt and lose their episodes.
             IndexError, WorkerDiedError, BrokenPoolError, ClosedError: see :meth:`get_attr`.
         """
-        self._check_idle("replace")
-        self._drop_leftovers()
+        self._make_way_for("replace")
         self._envs.replace(self._ids_in_pool(indices), hosting(worker.build, env_fns))
 
     def _column(self, name: str) -> str | None:
@@ -385,6 +376,21 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         self._envs = cast("Part", _ClosedPart())
 
 
+def _batch_actions(space: Space[Any], actions: Any, num_envs: int) -> Any:
+    """Batches actions: converts a sequence with a dict or tuple for each env to an element of the batched space.
+
+    Raises:
+        InvalidActionError: The number of actions is not that of envs, or an action does not fit.
+    """
+    each = list(actions)
+    if len(each) != num_envs:
+        raise InvalidActionError(f"expected {num_envs} actions, one for each env, got {len(each)}")
+    try:
+        return concatenate(space, each, create_empty_array(space, num_envs))  # type: ignore[arg-type]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise InvalidActionError(f"expected actions of {space}, got {each!r} ({error!r})") from error
+
+
 class _ClosedPart:
     """Replaces the envs of a closed part, and raises ClosedError when it is used."""
 
@@ -392,7 +398,7 @@ class _ClosedPart:
         raise ClosedError("this part of the vector env is closed")
 
 
-class WholeVecEnv(SubprocVecEnvPart):
+class WholeVecEnv(SubprocVecEnvPart, VecEnv):
     """All envs of a pool as one vector env."""
 
     def _own(self, pool: Pool, extras: Mapping[str, Any], *, keep_options: bool) -> None:
@@ -424,14 +430,13 @@ class WholeVecEnv(SubprocVecEnvPart):
         """
         if self.closed:
             return
-        for envs in (self, *self._split_off):
-            envs._let_go()
+        self._let_go()
         with log_close_errors():
             self._pool.close()
 
 
 @names_keywords(PoolOptions.__annotations__, REFUSED)
-class SubprocVecEnv(WholeVecEnv):
+class SubprocVecEnv(WholeVecEnv, VecEnv):
     """Steps many envs in parallel, in worker processes: SB3's ``SubprocVecEnv`` on a pool.
 
     ``infos`` is a tuple of plain dicts; rewards and dones are copies. Observations are writable views of memory shared

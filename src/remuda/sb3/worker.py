@@ -9,20 +9,19 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
+from remuda._faces import hosting
 from remuda.errors import InvalidEnvError
 
 REWARD_TYPE = "remuda.sb3.reward_type"
 """The key in the info of a step with a reward that is not float64: the character code of its dtype, as an int."""
 
 
-class HostedEnv:
+class HostedEnv(hosting.HostedEnv):
     """Hosts an env, and adds the dtype of its rewards to its infos, because the engine converts rewards to float64.
 
     If the first reward is a float, later steps are not checked, which saves time. The env itself is not changed, so
     that it can copy or pickle itself.
     """
-
-    hosts_env = True
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         self.env = env
@@ -30,9 +29,6 @@ class HostedEnv:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.env, name)
-
-    def __repr__(self) -> str:
-        return repr(self.env)
 
     def _first_step(self, action: Any) -> Any:
         outcome = self.env.step(action)
@@ -77,46 +73,20 @@ def build(env_fn: Callable[[], Any]) -> HostedEnv:
     return HostedEnv(env)
 
 
-def get_attribute(hosted: Any, name: str) -> Any:
-    """Returns the attribute of the outermost wrapper that has it."""
-    return _found(hosted, name)
-
-
 def has_attribute(hosted: Any, name: str) -> bool:
     """Whether the env or a wrapper has the attribute. The value is not sent, so it need not be picklable."""
     try:
-        _found(hosted, name)
+        hosting.get_attribute(hosted, name)
     except AttributeError:
         return False
     return True
 
 
-def set_attribute(hosted: Any, name: str, value: Any) -> None:
-    """Sets the attribute on the outermost wrapper, even if an inner one has it."""
-    setattr(_env_of(hosted), name, value)
-
-
-def call_method(hosted: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Calls the method of the outermost wrapper that has it."""
-    return _found(hosted, name)(*args, **kwargs)
-
-
 def is_wrapped(hosted: Any, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]]) -> bool:
     """Whether one of the env's wrappers is an instance of the class."""
-    env = _env_of(hosted)
+    env = hosting.called_env(hosted)
     while isinstance(env, gymnasium.Wrapper) or (isinstance(env, VectorEnv) and hasattr(env, "env")):
         if isinstance(env, wrapper_class):
             return True
         env = env.env
     return False
-
-
-def _env_of(hosted: Any) -> Any:
-    """Returns the env itself. Pools that `vec_env` was given do not host their envs."""
-    return hosted.env if isinstance(hosted, HostedEnv) else hosted
-
-
-def _found(hosted: Any, name: str) -> Any:
-    """Returns the attribute of the outermost wrapper that has it. Wrappers of vector envs forward by themselves."""
-    env = _env_of(hosted)
-    return env.get_wrapper_attr(name) if hasattr(env, "get_wrapper_attr") else getattr(env, name)

@@ -65,6 +65,12 @@ def test_groups_of_equal_spaces_are_compared_too() -> None:
         vector([partial(Named, "abcde", "cd"), partial(Named, "abcde", "ce")], backend="serial")
 
 
+def test_an_env_that_a_factory_returns_again_is_refused() -> None:
+    env = Named("abc")
+    with pytest.raises(InvalidEnvError, match="got the same object as"):
+        vector([lambda: env] * 2, backend="serial")
+
+
 def test_an_env_that_is_built_later_is_compared_too() -> None:
     envs = vector([partial(Named, "abc"), partial(Named, "acb")], backend="serial", lazy=True)
     with envs, pytest.raises(EnvError, match=TEXT.format(r"\('a', 'c', 'b'\)")):

@@ -1,4 +1,4 @@
-"""``AsyncSubprocessEnvManager``: DI-engine's env manager on a remuda pool."""
+"""``AsyncSubprocessEnvManager`` and ``SyncSubprocessEnvManager``: DI-engine's env managers on a remuda pool."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from ditk import logging
 from easydict import EasyDict
 
 from remuda import EnvError, Pool, RemudaError, StateError, WorkerDiedError
-from remuda._faces.no_pool import HasNoPool
-from remuda._faces.translation import Translation, in_words_of
+from remuda._faces.hosting import call_method, get_attribute
+from remuda._faces.pool_beneath import HasNoPool, log_close_errors
+from remuda._faces.translation import Translation, in_words_of, is_of_call
 from remuda._factories import check_env_fns
 from remuda.ding.arguments import WORDS, check_options, pool_options, quick
-from remuda.ding.errors import is_of_call, translate
+from remuda.ding.errors import translate
 from remuda.ding.replays import replays_of
 from remuda.ding.reset_orders import ResetOrder
 from remuda.ding.spaces import Anything, layout_space
 from remuda.ding.timesteps import is_abnormal, is_fault_substitute, rows, timestep_of
-from remuda.ding.worker import Adapter, call_method, get_attribute, render
+from remuda.ding.worker import Adapter, render
 from remuda.errors import InvalidActionError, InvalidEnvError, ResourceError
 
 
@@ -163,10 +164,8 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         self._closed = True
         self._env_states.update(dict.fromkeys(self._env_states, EnvState.VOID))
         pool, self._pool = self._pool, None
-        try:
+        with log_close_errors():
             pool.close(timeout=5.0)  # DI-engine's manager also waits five seconds
-        except (EnvError, WorkerDiedError) as error:
-            logging.warning("closing the env manager: %s", error)
 
     @property
     def workers(self) -> list[Any]:
@@ -415,11 +414,11 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
     def enable_save_figure(self, env_id: int, figure_path: str) -> None:
         """Calls the ``enable_save_figure`` of one env."""
         assert figure_path is not None
-        self._ask(call_method, "enable_save_figure", figure_path, env_ids=[env_id])
+        self._ask(call_method, "enable_save_figure", (figure_path,), {}, env_ids=[env_id])
 
     def reward_shaping(self, env_id: int, transitions: list[dict[str, Any]]) -> Any:
         """Calls the ``reward_shaping`` of one env with its transitions, and returns the result."""
-        (shaped,) = self._ask(call_method, "reward_shaping", transitions, env_ids=[env_id])
+        (shaped,) = self._ask(call_method, "reward_shaping", (transitions,), {}, env_ids=[env_id])
         return shaped
 
     def _ask(self, function: Callable[..., Any], *args: Any, env_ids: list[int] | None = None) -> list[Any]:
@@ -482,3 +481,29 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             if not (self._faults.restarts and is_of_call(error)):
                 self.close()
             Translation(functools.partial(translate, max_retry=self._max_retry)).raise_for(error)
+
+
+class SyncSubprocessEnvManager(AsyncSubprocessEnvManager, BaseEnvManager):  # type: ignore[misc]  # no types there
+    """Steps envs together: DI-engine's ``SyncSubprocessEnvManager`` on a pool.
+
+    It differs from :class:`AsyncSubprocessEnvManager` in that :meth:`step` returns the timesteps of exactly those envs
+    for which it received actions, in their order. With ``reset_inplace=True`` every env can step again at once, and
+    runs with the same seeds have the same results.
+    """
+
+    config: ClassVar[dict[str, Any]] = dict(
+        AsyncSubprocessEnvManager.config,
+        wait_num=float("inf"),
+        step_wait_timeout=None,
+    )
+
+    def step(self, actions: dict[int, Any]) -> dict[int, Any]:
+        if self._stepping and not self._closed:
+            ids = list(self._stepping)
+            raise StateError(f"expected envs that do not step, got {ids}: an interrupt ended the step; call reset")
+        return super().step(actions)
+
+    def _gather(self, sent: int) -> dict[int, Any]:
+        order = list(self._stepping)
+        timesteps = self._take(len(order), None)
+        return {env_id: timesteps[env_id] for env_id in order}
