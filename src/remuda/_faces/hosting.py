@@ -26,8 +26,10 @@ class HostedEnv:
         """Prepares the env for a call. Does nothing unless a face overrides it."""
 
     def close(self) -> None:
-        if self.env is not None:
-            self.env.close()
+        """Closes the env, once."""
+        env, self.env = self.env, None
+        if env is not None:
+            env.close()
 
     def __repr__(self) -> str:
         return repr(self.env)

@@ -212,7 +212,7 @@ class WorkerFaults:
             threads.relieve(worker, task, self._deaths.hang(worker, env, op, threads.stack(worker)))
 
     def kill(self, worker: int, cause: Callable[..., RemudaError]) -> None:
-        """Kills a worker, unless it is killed already. `cause`: makes the error of its death, if it is ended for that."""
+        """Kills a worker, unless it is killed already. `cause`: makes the error of its death, unless it has one."""
         if self._running.workers.state(worker) in (WorkerState.KILLED, *_GONE):
             return
         self._running.processes.kill(worker)
