@@ -29,7 +29,7 @@ from remuda._cluster.ray import actors
 from remuda._cluster.ray.metrics import Metrics
 from remuda._engine.options.pool_options import EnvFn
 from remuda._engine.startup.inheritance import IS_FRESH_ON_SHARD, RESULTS, Counts, Inheritance
-from remuda._engine.supervision.quota import Quota
+from remuda._engine.supervision.restart_budget import Quota
 from remuda._relay.log import logger
 from remuda._system.apart import run_apart
 from remuda._system.ending import Ending

@@ -26,6 +26,7 @@ from remuda._engine.seeds import Seeds
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.reading import Figures, Origin, read_stats, torch_threads
 from remuda._engine.stats.snapshot import PoolSetup
+from remuda._engine.supervision.descriptions import Descriptions
 from remuda._engine.supervision.env_faults import EnvFaults
 from remuda._engine.supervision.episode_progress import ProgressTracker
 from remuda._engine.supervision.fault_reports import FaultReports
@@ -193,9 +194,12 @@ def _supervisor(
 ) -> Supervisor:
     policy = settings.faults
     addressees: dict[int, Addressee | None] = {}
+    descriptions = Descriptions(policy, running, settings.start_timeout, reports.tracker)
     budget = RestartBudget(policy, running, faults, reports)
-    workers = WorkerFaults(policy, running, settings.start_timeout, faults, reports, budget, infos, addressees)
-    envs = EnvFaults(policy, running, faults, reports, budget, workers, addressees)
+    workers = WorkerFaults(
+        policy, running, settings.start_timeout, faults, descriptions, reports, budget, infos, addressees
+    )
+    envs = EnvFaults(policy, running, faults, descriptions, reports, budget, workers, addressees)
     return Supervisor(running, faults, logs, envs, workers, addressees)
 
 

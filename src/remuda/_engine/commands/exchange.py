@@ -11,8 +11,8 @@ from remuda import _core
 from remuda._backends.deadline import Deadline
 from remuda._engine.calls import Addressee, Noting
 from remuda._engine.commands.answers import Answers
-from remuda._engine.history.fault_kinds import reason_of
 from remuda._engine.running import Running
+from remuda._engine.supervision.descriptions import operation_of
 from remuda._engine.supervision.faults import Faults, must_reset
 from remuda._engine.supervision.supervisor import Supervisor
 from remuda._wire.failures import load_failure
@@ -257,7 +257,7 @@ class _CloseErrors(Answers):
     """
 
     def abandon(self, error: RemudaError) -> None:
-        if reason_of(error, [0])[1] == "close":
+        if operation_of(error) == "close":
             super().abandon(error)
 
 

@@ -10,6 +10,7 @@ from remuda import _core
 from remuda._engine.calls import Addressee, OnlyFailures
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.running import Running
+from remuda._engine.supervision.descriptions import Descriptions
 from remuda._engine.supervision.fault_reports import FaultReports
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.restart_budget import RestartBudget
@@ -27,12 +28,13 @@ class EnvFaults:
         policy: FaultPolicy,
         running: Running,
         faults: Faults,
+        descriptions: Descriptions,
         reports: FaultReports,
         budget: RestartBudget,
         workers: WorkerFaults,
         addressees: dict[int, Addressee | None],
     ) -> None:
-        self._policy, self._faults, self._reports = policy, faults, reports
+        self._policy, self._faults, self._descriptions, self._reports = policy, faults, descriptions, reports
         self._budget, self._workers = budget, workers
         self._running, self._backend, self._layout = running, running.backend, running.layout
         self._addressees = addressees
@@ -59,7 +61,7 @@ class EnvFaults:
         if is_rebuild and self._backend.processes is not None and not self._policy.reports_resets:
             self._running.hub.settle(slot, _core.Fate.DYING)  # its successor repeats the command
             return self.rebuild_failed(env, failures[0])
-        fault = self._budget.env_fault(env, failures[0].operation, EnvError([failures[0]]))
+        fault = self._descriptions.fault(env, EnvError([failures[0]]), failures[0].operation)
         # The worker tries a failed rebuild again before the env's next reset.
         return self._rebuild([slot], fault, is_due=not is_rebuild)
 
@@ -78,7 +80,7 @@ class EnvFaults:
 
     def renamed(self, failure: Failure) -> Failure:
         """Returns the failure of a call, with the operation renamed if the pool's face renames operations."""
-        tracker = self._reports.tracker
+        tracker = self._descriptions.tracker
         if failure.env_id is None or not tracker.renames:
             return failure
         operation, where = tracker.describe(failure.env_id, failure.operation)
@@ -110,7 +112,7 @@ class EnvFaults:
         elif self._backend.processes is not None:
             self._workers.kill_for(failure.worker, [failure])
         else:
-            fault = self._budget.env_fault(env, "build", EnvError([failure]))
+            fault = self._descriptions.fault(env, EnvError([failure]), "build")
             self._budget.charge([fault], "it is rebuilt before its next reset")
 
     def _drop(self, waiting: Sequence[int]) -> None:
@@ -130,9 +132,10 @@ class EnvFaults:
         (env,) = error.env_ids
         if self._workers.closing:
             return self._drop(waiting)
-        self._reports.hung(error)
+        fault = self._descriptions.fault(env, error, error.operation)
+        self._reports.hung(fault)
         if self._policy.restarts and self._policy.abandon_hung_threads:
-            return self._rebuild(waiting, self._budget.env_fault(env, error.operation, error))
+            return self._rebuild(waiting, fault)
         self._running.slots.count_fault(env)
         awaited = bool(waiting) or self._running.slots.slot_of(env) is None  # no command to a spare would report it
         self._faults.add_death([env], error, awaited=awaited)

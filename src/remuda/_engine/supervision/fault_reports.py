@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from remuda._engine.history.fault_history import FaultHistory
-from remuda._engine.history.fault_kinds import kind_of, reason_of
 from remuda._engine.running import Running
 from remuda._engine.supervision.episode_progress import ProgressTracker
 from remuda._engine.supervision.fault_log import FaultLog
 from remuda._engine.supervision.recorder import Recorder
-from remuda.errors import EnvTimeoutError, Failure, RemudaError, WorkerDiedError
+from remuda.errors import Failure, Fault, WorkerDiedError
 
 
 class FaultReports:
@@ -45,29 +44,26 @@ class FaultReports:
         self.history.note_fault(first.worker, first.env_id, "exception", operation, str(failures[0]))
         return list(failures)
 
-    def hung(self, error: EnvTimeoutError) -> None:
+    def hung(self, fault: Fault) -> None:
         """Reports an env that hangs in a thread."""
-        (env,) = error.env_ids
-        self._record(error)
-        self.history.note_fault(error.worker, env, kind_of(error), error.operation, str(error))
+        self._record(fault)
+        self.history.note_fault(fault.worker, fault.env_id, fault.kind, fault.operation, str(fault.error))
 
-    def died(self, worker: int, error: RemudaError) -> None:
-        """Reports the death of a worker."""
-        if isinstance(error, WorkerDiedError):
-            self._record(error)
-        env, operation = reason_of(error, self._running.backend.workers[worker].env_ids)
-        is_known = not isinstance(error, WorkerDiedError) or error.where is not None
-        began_ns = self._running.workers.busy_since(worker) or None
-        self.history.note_fault(
-            worker, env if is_known else None, kind_of(error), operation, str(error), began_ns=began_ns
-        )
+    def died(self, cause: Fault) -> None:
+        """Reports the death of a worker. `cause`: the fault of the env that has caused it, if that is known."""
+        self._record(cause)
+        is_known = not isinstance(cause.error, WorkerDiedError) or cause.error.where is not None
+        env, began_ns = cause.env_id if is_known else None, self._running.workers.busy_since(cause.worker) or None
+        self.history.note_fault(cause.worker, env, cause.kind, cause.operation, str(cause.error), began_ns=began_ns)
 
-    def _record(self, error: WorkerDiedError) -> None:
+    def _record(self, cause: Fault) -> None:
         """Writes the crash record of the env that caused a worker's death, if that env is known."""
-        if self._recorder is None or (error.where is None and len(error.env_ids) > 1):
+        error = cause.error
+        if self._recorder is None or not isinstance(error, WorkerDiedError):
             return
-        where = error.where or self.tracker.where(error.env_ids[0])
-        self._recorder.record_death(where.env_id, kind_of(error), where, error)
+        if error.where is None and len(error.env_ids) > 1:
+            return
+        self._recorder.record_death(cause.env_id, cause.kind, error.where or cause.where, error)
 
     @property
     def has_unlogged(self) -> bool:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 
 from remuda._backends.base import Processes
 from remuda._backends.flag import Flag
-from remuda._engine.history.fault_kinds import forget_frames
 from remuda._system.own_thread import OwnThread
 from remuda.errors import RemudaError
 
@@ -69,7 +68,7 @@ class Successors:
         except Exception as error:
             outcome = RemudaError(f"worker {worker} could not be started: {error}")
         if outcome is not None:
-            forget_frames(outcome)
+            outcome.__traceback__ = outcome.__context__ = None  # their frames keep the pool's memory mapped
         self._end(worker, outcome)
 
     def _end(self, worker: int, outcome: RemudaError | None) -> None:

@@ -10,17 +10,16 @@ from remuda import _core
 from remuda._backends.base import Threads
 from remuda._engine.batches.infos import InfoColumns
 from remuda._engine.calls import Addressee, OnlyFailures
-from remuda._engine.history.fault_kinds import reason_of
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.running import Running
-from remuda._engine.supervision.deaths import DeathReports
+from remuda._engine.supervision.descriptions import Descriptions
 from remuda._engine.supervision.fault_reports import FaultReports
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.preparations import Preparations
 from remuda._engine.supervision.restart_budget import RestartBudget
 from remuda._engine.supervision.successors import Successors
 from remuda._wire.requests import RememberedCalls
-from remuda.errors import ClosedError, CorruptReplyError, EnvError, Failure, RemudaError, WorkerDiedError
+from remuda.errors import ClosedError, CorruptReplyError, EnvError, Failure, Fault, RemudaError, WorkerDiedError
 
 WorkerState = _core.WorkerState
 _GONE = (WorkerState.DEAD, WorkerState.STARTING)  # the states of a worker without a process
@@ -44,6 +43,7 @@ class WorkerFaults:
         running: Running,
         start_timeout: float | None,
         faults: Faults,
+        descriptions: Descriptions,
         reports: FaultReports,
         budget: RestartBudget,
         infos: InfoColumns,
@@ -52,7 +52,7 @@ class WorkerFaults:
         """Keeps the objects of the pool that successors need.
 
         Args:
-            policy, running, start_timeout, faults, reports, budget: Those of the pool.
+            policy, running, start_timeout, faults, descriptions, reports, budget: Those of the pool.
             infos: The columns of infos so far.
             addressees: The receivers of answers, by the sequence of the message.
         """
@@ -62,7 +62,7 @@ class WorkerFaults:
         self._running, self._backend, self._layout = running, running.backend, running.layout
         # Why the pool ends a worker: makes the error of its death; None: for a renewal, which is no fault.
         self._ended_for: dict[int, Callable[..., RemudaError] | None] = {}
-        self._deaths = DeathReports(policy, running, start_timeout, reports.tracker)
+        self._descriptions = descriptions
         self.successors: Successors | None = None
         if running.backend.processes is not None:
             self.successors = Successors(running.backend.processes, start_timeout, running.workers.supervision.wake)
@@ -132,17 +132,23 @@ class WorkerFaults:
             self._replace(worker, time.monotonic())
             for slot in orphaned:
                 self._running.hub.settle(slot, _core.Fate.RENEWED)
-            return self._deaths.of_closing(worker)
-        if not self._faults.living(self._backend.workers[worker].env_ids):  # they were lost before
+            return self._descriptions.of_closing(worker)
+        envs = self._faults.living(self._backend.workers[worker].env_ids)
+        if not envs:  # they were lost before
             self._note_state(worker)
             return self._died_again(worker, orphaned)
-        error = self._deaths.error(worker, cause, closing=self.closing)
-        if not self.closing:
-            self._reports.died(worker, error)
-        if self.closing or not self._policy.restarts:
+        error = self._descriptions.death(worker, cause, closing=self.closing)
+        if self.closing:
             self._lose(worker, orphaned, error)
+            return error
+        faults = self._descriptions.faults(error, envs)
+        (reason,) = (fault for fault in faults if not fault.shared)
+        self._reports.died(reason)
+        if self._policy.restarts:
+            self._restart(faults, orphaned)
         else:
-            self._restart(worker, orphaned, error)
+            self._running.slots.count_fault(reason.env_id)
+            self._lose(worker, orphaned, error)
         return error
 
     def _died_again(self, worker: int, orphaned: Sequence[int]) -> RemudaError:
@@ -159,14 +165,13 @@ class WorkerFaults:
         env_ids = self._backend.workers[worker].env_ids
         is_spare = self._running.slots.slot_of(env_ids[0]) is None  # no command to a spare would report its loss
         self._faults.add_death(env_ids, error, awaited=bool(orphaned) or (is_spare and not self.closing))
-        if not self.closing:
-            self._running.slots.count_fault(reason_of(error, list(env_ids))[0])
         self._note_state(worker)
         self._drop(orphaned)
 
-    def _restart(self, worker: int, orphaned: Sequence[int], error: RemudaError) -> None:
+    def _restart(self, faults: Sequence[Fault], orphaned: Sequence[int]) -> None:
+        worker = faults[0].worker
         began = self._running.workers.busy_since(worker) or time.monotonic_ns()
-        faults, at = self._budget.charge_worker(worker, error)
+        at = self._budget.charge_worker(faults)
         if at is None:
             self._note_state(worker)
             return self._drop(orphaned)
@@ -203,13 +208,13 @@ class WorkerFaults:
         if self._running.workers.state(worker) is WorkerState.KILLED:  # it closes its envs too slowly
             return self._running.processes.kill(worker)
         stack = "" if op is None else self._running.processes.last_stack(worker)
-        return self.kill(worker, CorruptReplyError if op is None else self._deaths.missed_deadline(op, stack))
+        return self.kill(worker, CorruptReplyError if op is None else self._descriptions.missed_deadline(op, stack))
 
     def _relieve(self, threads: Threads, worker: int, op: _core.Op, task: int) -> None:
         self._running.workers.forgive(worker)
         _, env = self._running.workers.doing(worker)
         if env is not None:
-            threads.relieve(worker, task, self._deaths.hang(worker, env, op, threads.stack(worker)))
+            threads.relieve(worker, task, self._descriptions.hang(worker, env, op, threads.stack(worker)))
 
     def kill(self, worker: int, cause: Callable[..., RemudaError]) -> None:
         """Kills a worker, unless it is killed already. `cause`: makes the error of its death, unless it has one."""
@@ -308,7 +313,8 @@ class WorkerFaults:
 
     def _start_failed(self, worker: int, error: RemudaError) -> None:
         self._running.processes.kill(worker)  # the process of a successor that failed may still run
-        _, at = self._budget.charge_worker(worker, error, at_start=True)
+        envs = self._faults.living(self._backend.workers[worker].env_ids)
+        at = self._budget.charge_worker(self._descriptions.faults(error, envs), at_start=True)
         if at is not None:
             return self._start(worker, at)
         dead = self._end(worker)

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from remuda import _core
 from remuda._engine.history.fault_history import FaultNote, StateChange
-from remuda._engine.history.fault_kinds import OPERATIONS
+from remuda._engine.supervision.descriptions import OPERATIONS
 from remuda._engine.tracing.spans import TracedSpan
 from remuda._engine.tracing.tracer import EVENT, Events, PoolTracer, envs_text
 
