@@ -129,7 +129,7 @@ def test_kills_and_interruptions_change_nothing(deaths: Any, total: int, expecte
                 run()
         else:
             results = run()
-    assert kills(folder) == total
+    assert kills(folder) >= total  # an interrupted episode may begin again
     assert without_faults(results) == expected
     evaluate_tasks(
         Recurrent(),
