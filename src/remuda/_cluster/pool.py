@@ -22,6 +22,7 @@ from remuda._engine.commands.succession import succeed
 from remuda._engine.options.checks import check_timeout
 from remuda._engine.options.pool_options import EnvFn
 from remuda._engine.rollouts.shard_rollout import ShardRollouts
+from remuda._engine.running import Phase
 from remuda._engine.startup.inheritance import Inheritance
 from remuda._engine.startup.start import lay_out
 from remuda._engine.supervision.fault_log import log_alike
@@ -85,7 +86,7 @@ class ClusterPool(Pool):
             engine, self._backend, self._publisher, steps, in_flight, seed, self._num_rollouts, self._end_rollouts
         )
         self._rollouts = weakref.ref(rollouts)
-        engine.pause(is_on=True)
+        engine.enter(Phase.PAUSED)
         return rollouts
 
     def _open_rollouts(self) -> Rollouts | None:
@@ -100,7 +101,7 @@ class ClusterPool(Pool):
         self._rollouts = None
         if self._engine.closed:
             return
-        self._engine.pause(is_on=False)
+        self._engine.enter(Phase.OPEN)
         for env in self._ids:
             self._engine.faults.guards.require_reset(env)
 

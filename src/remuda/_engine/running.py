@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NoReturn, Protocol
 
 from remuda import _core
@@ -18,6 +19,16 @@ SPLIT_SINCE = (
     "the pool has been split since: use what the latest split() returned, or make it whole with split(1), or with "
     "reset() or discard(), which drop what is in flight"
 )
+
+
+class Phase(Enum):
+    """The one record of how far a pool has come. A command is accepted in OPEN only."""
+
+    OPEN = "it runs"
+    PAUSED = "its shards fill rollouts by themselves"
+    SUCCEEDED = "another engine has taken the place of this one"
+    COPIED = "this process was forked from the pool's process"
+    CLOSED = "it was closed, and may still end its workers; what fails from now on is dropped"
 
 
 class Stoppable(Protocol):
@@ -44,6 +55,7 @@ class Running:
         specs: What is registered with Gymnasium, by id, pickled, for crash records.
         defaults: The defaults of resets, for successors of workers.
         threads: The threads that supervise the pool, in the order in which they must be stopped.
+        phase: How far the pool has come. The engine changes it.
     """
 
     backend: Backend
@@ -55,6 +67,7 @@ class Running:
     specs: dict[str, bytes] = field(default_factory=dict)
     defaults: ResetDefaults = field(default_factory=ResetDefaults)
     threads: list[Stoppable] = field(default_factory=list)
+    phase: Phase = Phase.OPEN
 
     @property
     def slots(self) -> _core.SlotLedger:
@@ -91,6 +104,11 @@ class Running:
     def is_there(self) -> bool:
         """Whether the shared memory is still there: `release` was not called."""
         return "hub" in self.__dict__
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the pool was closed. What fails from then on is dropped, and nothing is restarted."""
+        return self.phase is Phase.CLOSED
 
     def release(self) -> None:
         """Releases the shared memory, except memory that arrays still use. Can be called again."""

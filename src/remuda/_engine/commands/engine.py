@@ -21,7 +21,7 @@ from remuda._engine.commands.shared_rendering import SharedRendering
 from remuda._engine.history.fault_history import FaultHistory
 from remuda._engine.options.extras import check_extras
 from remuda._engine.options.settings import Settings
-from remuda._engine.running import CLOSED, SPLIT_SINCE, Running
+from remuda._engine.running import CLOSED, SPLIT_SINCE, Phase, Running
 from remuda._engine.seeds import Seeds
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.reading import Figures, Origin, read_stats, torch_threads
@@ -52,9 +52,6 @@ class Engine:
         running: The running parts. The engine owns them, and all other objects borrow them.
         owner: The process that made the engine.
         parts: The number of parts.
-        closed: Whether the pool is closed.
-        is_copy: Whether this is the copy of another process's pool, after a fork.
-        is_succeeded: Whether another engine has taken its place.
         pool_rows: Makes the rows that no worker makes.
         seeds: The rule of seeding, and the seeds so far.
         rendering: Warns if envs that render share a process.
@@ -67,7 +64,6 @@ class Engine:
 
     def __init__(self, settings: Settings, running: Running) -> None:
         self.settings, self.owner = settings, os.getpid()
-        self.closed = self.is_copy = self.is_succeeded = False
         self.parts = 1
         self.running, self.backend, self.layout = running, running.backend, running.layout
         self.faults = Faults(running, in_callers_thread=settings.backend == "serial", remedy=settings.remedy)
@@ -116,24 +112,29 @@ class Engine:
             is_remote=settings.is_remote,
         )
 
+    @property
+    def closed(self) -> bool:
+        """Whether the pool was closed."""
+        return self.running.is_closed
+
+    def enter(self, phase: Phase) -> None:
+        """Changes the phase of the pool."""
+        self.hub = self.running.hub if phase is Phase.OPEN else None  # commands fail if it is None
+        self.running.phase = phase
+
     def check_open(self) -> None:
-        if self.closed:
-            hold_daemon_thread()
-            raise ClosedError(CLOSED)
-        if self.is_succeeded:
-            raise StateError(SPLIT_SINCE)
-        if self.is_copy:
-            raise StateError(
-                f"this pool belongs to process {self.owner}, got a call from its forked copy {os.getpid()}; "
-                "make a pool of its own there"
-            )
-
-    def close(self) -> None:
-        self.closed, self.hub = True, None
-
-    def pause(self, *, is_on: bool) -> None:
-        """Makes the pool refuse commands (`is_on`), or accept them again. Commands fail if the hub is None."""
-        self.hub = None if is_on else self.running.hub
+        """Raises an error if the pool does not run. While it is paused, the pool of a cluster has its own error."""
+        match self.running.phase:
+            case Phase.CLOSED:
+                hold_daemon_thread()
+                raise ClosedError(CLOSED)
+            case Phase.SUCCEEDED:
+                raise StateError(SPLIT_SINCE)
+            case Phase.COPIED:
+                raise StateError(
+                    f"this pool belongs to process {self.owner}, got a call from its forked copy {os.getpid()}; "
+                    "make a pool of its own there"
+                )
 
     def publish(self) -> None:
         """Writes the pool's `PoolDescription`, with which other processes of this user can read its figures."""
@@ -152,10 +153,6 @@ class Engine:
     def _pids(self) -> list[int | None]:
         return [worker.pid if worker.is_alive() else None for worker in self.backend.workers]
 
-    def disown(self) -> None:
-        """Marks this engine as a copy, in a process that was forked from the pool's process."""
-        self.is_copy, self.hub = True, None
-
     def divide(self, shares: list[list[int]]) -> int:
         """Divides the pool into parts. `shares`: the slots of each part. Returns the number of the first part."""
         first = self.running.hub.split(shares)
@@ -169,7 +166,6 @@ class Engine:
 
         Can be called again, also after `release` was interrupted.
         """
-        self.exchange.closing = True
         for thread in self.running.threads if self.running.is_there else ():
             self.running.hub.in_absence(thread.stop)
 

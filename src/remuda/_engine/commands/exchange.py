@@ -32,12 +32,10 @@ class Exchange:
     Attributes:
         faults: The faults that are not raised yet, and the envs that are lost.
         supervisor: Applies the policy to envs that fail.
-        closing: Whether the workers were sent a command to close, or were killed.
     """
 
     def __init__(self, running: Running, faults: Faults, supervisor: Supervisor) -> None:
         self.faults, self.supervisor = faults, supervisor
-        self.closing = False
         self._running, self._backend = running, running.backend
         self._layout = running.layout
         self._calls = supervisor.addressees
@@ -199,14 +197,14 @@ class Exchange:
 
     def _wait_in_turn(self, part: int, call: Answers, timeout: float | None) -> None:
         """Does the same as `_wait_for_call`. Meanwhile other threads may use other parts."""
-        if call.done or self.closing:
+        if call.done or self._running.is_closed:
             return self._wait_for_call(call, timeout)
         self._running.hub.in_turn(partial(self._wait_for_call, call, timeout), part)
 
     def _wait_for_call(self, call: Answers, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not call.done:
-            if self.closing:  # while the pool closes, `close_envs` receives all answers
+            if self._running.is_closed:  # while the pool closes, `close_envs` receives all answers
                 raise ClosedError("the pool was closed before all answers had come")
             if self.faults.broken is not None:  # the answer may be the event that could not be handled
                 raise self.faults.broken
@@ -220,7 +218,6 @@ class Exchange:
 
     def close_envs(self, deadline: Deadline) -> Answers:
         """Makes workers close their envs, and waits for that until the deadline. Drops everything in flight."""
-        self.closing = True
         close_errors = _CloseErrors(self._wait_for_call, self.faults)
         for worker in self._backend.workers:
             while self.supervisor.workers.has_process(worker.index) and worker.is_alive() and not deadline.has_passed():

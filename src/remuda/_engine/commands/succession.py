@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from remuda import _core
 from remuda._engine.commands.engine import Engine
-from remuda._engine.running import Running
+from remuda._engine.running import Phase, Running
 
 
 def succeed(old: Engine, new: Engine) -> None:
@@ -27,7 +27,7 @@ def succeed(old: Engine, new: Engine) -> None:
         if not new.layout.mode.in_same_step and old.running.slots.needs_reset(first):
             continue  # the env has no episode to cut off
         _cut_off(old, new, first)
-    old.is_succeeded, old.hub = True, None
+    old.enter(Phase.SUCCEEDED)
     _repeat_calls(old, new)
 
 

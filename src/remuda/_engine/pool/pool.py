@@ -25,7 +25,7 @@ from remuda._engine.pool.part import Part
 from remuda._engine.rollouts.columns import Declared
 from remuda._engine.rollouts.rollout import Rollout
 from remuda._engine.rollouts.shard_rollout import ShardRollouts
-from remuda._engine.running import Running, Stoppable
+from remuda._engine.running import Phase, Running, Stoppable
 from remuda._engine.seeds import Seed
 from remuda._engine.startup.auto import settle
 from remuda._engine.startup.inheritance import Inheritance
@@ -121,7 +121,7 @@ class Pool(Part):
             self._begin(Engine(settings, running))
         except BaseException:  # ends the workers now, because the error's traceback keeps the pool alive
             if "_engine" in self.__dict__:
-                self._engine.close()
+                self._engine.enter(Phase.CLOSED)
             _end(running.backend, running.threads)  # after an interrupt, the finalizer ends those that remain
             self._finalizer.detach()
             running.release()
@@ -324,14 +324,14 @@ class Pool(Part):
     def _close_envs(self, timeout: float | None, terminate: bool) -> None:
         engine = self._engine
         if not self._finalizer.alive:  # workers were stopped by an earlier close or at interpreter exit
-            return engine.close()
+            return engine.enter(Phase.CLOSED)
         if not engine.running.is_there:  # an earlier close was interrupted at its end
             return self._release()
         if engine.closed:  # an earlier close was interrupted
             terminate = True
         else:
             engine.check_open()
-            engine.close()
+            engine.enter(Phase.CLOSED)
         deadline = Deadline(10.0 if timeout is None else timeout)
         close_errors = None
         try:
@@ -485,7 +485,8 @@ _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 def _disown_copies() -> None:
     for pool in _pools:
-        pool._engine.disown()
+        if not pool.closed:
+            pool._engine.enter(Phase.COPIED)
 
 
 run_in_children(_disown_copies)
@@ -500,7 +501,7 @@ def _abandon(backend: Backend, owner: int, threads: list[Stoppable]) -> None:
     if is_exiting():
         for pool in [pool for pool in _pools if pool._engine.backend is backend]:
             pool._engine.logs.emit()
-            pool._engine.close()
+            pool._engine.enter(Phase.CLOSED)
         if leave_pools_alone():  # checked again, because another thread may have begun to use a pool
             return
     hand_over(partial(_end, backend, threads))

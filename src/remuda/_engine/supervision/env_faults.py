@@ -46,7 +46,7 @@ class EnvFaults:
         failures = self._reports.of_each_slot(env, failure)
         if self._workers.is_ended(failure.worker):  # the coming death of the worker settles the slot
             return self._go_with_worker(slot, failures)
-        if self._workers.closing or self._faults.is_lost(env):
+        if self._running.is_closed or self._faults.is_lost(env):
             return self._running.hub.settle(slot, _core.Fate.LOST)
         is_interrupt = self._faults.is_interrupt(failure)
         if not is_interrupt:
@@ -75,7 +75,7 @@ class EnvFaults:
         env_ids = self._layout.ids_with(env)
         if isinstance(error, RestartLimitError):
             self._faults.add_loss(env_ids, error)
-        elif not self._workers.closing:
+        elif not self._running.is_closed:
             self._faults.add_death(env_ids, error, awaited=awaited)
 
     def renamed(self, failure: Failure) -> Failure:
@@ -105,7 +105,7 @@ class EnvFaults:
 
     def rebuild_failed(self, env: int, failure: Failure) -> None:
         """Handles an env that its worker could not rebuild. Kills a process; a thread retries before the next reset."""
-        if self._workers.closing:
+        if self._running.is_closed:
             return
         if self._faults.is_interrupt(failure):
             self._faults.add_failure(failure)
@@ -130,7 +130,7 @@ class EnvFaults:
     def hung(self, waiting: Sequence[int], error: EnvTimeoutError) -> None:
         """Handles an env that still runs in a thread that was left. `waiting`: see `_rebuild`."""
         (env,) = error.env_ids
-        if self._workers.closing:
+        if self._running.is_closed:
             return self._drop(waiting)
         fault = self._descriptions.fault(env, error, error.operation)
         self._reports.hung(fault)

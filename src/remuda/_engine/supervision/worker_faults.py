@@ -34,7 +34,6 @@ class WorkerFaults:
 
     Attributes:
         remembered, preparations: The lasting calls, and the resets in advance, that successors receive again.
-        closing: Whether the pool is closing, so that nothing is restarted.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class WorkerFaults:
             infos: The columns of infos so far.
             addressees: The receivers of answers, by the sequence of the message.
         """
-        self.remembered, self.preparations, self.closing = RememberedCalls(), Preparations(faults), False
+        self.remembered, self.preparations = RememberedCalls(), Preparations(faults)
         self._policy, self._faults, self._reports, self._budget = policy, faults, reports, budget
         self._infos, self._addressees = infos, addressees
         self._running, self._backend, self._layout = running, running.backend, running.layout
@@ -86,8 +85,7 @@ class WorkerFaults:
         return self._ended_for.get(worker) is not None
 
     def close(self) -> None:
-        """Makes later decisions drop everything. Workers without a process have no successor."""
-        self.closing = True
+        """Ends all deadlines and starts. Workers without a process have no successor."""
         self._running.workers.set_deadlines(0, 0, 0, 0, 0)
         for worker in range(len(self._backend.workers)):
             if self._running.workers.state(worker) is WorkerState.STARTING:
@@ -128,7 +126,7 @@ class WorkerFaults:
         """
         is_renewal = self._ended_for.get(worker, WorkerDiedError) is None
         cause = self._ended_for.pop(worker, None) or self._backend.workers[worker].cause_of_death
-        if is_renewal and not self.closing:
+        if is_renewal and not self._running.is_closed:
             self._replace(worker, time.monotonic())
             for slot in orphaned:
                 self._running.hub.settle(slot, _core.Fate.RENEWED)
@@ -137,8 +135,8 @@ class WorkerFaults:
         if not envs:  # they were lost before
             self._note_state(worker)
             return self._died_again(worker, orphaned)
-        error = self._descriptions.death(worker, cause, closing=self.closing)
-        if self.closing:
+        error = self._descriptions.death(worker, cause, closing=self._running.is_closed)
+        if self._running.is_closed:
             self._lose(worker, orphaned, error)
             return error
         faults = self._descriptions.faults(error, envs)
@@ -153,7 +151,7 @@ class WorkerFaults:
 
     def _died_again(self, worker: int, orphaned: Sequence[int]) -> RemudaError:
         """Answers commands to envs that were lost before. Returns the error for such messages."""
-        if self.closing:
+        if self._running.is_closed:
             self._drop(orphaned)
             return ClosedError(_CLOSED)
         first = self._backend.workers[worker].env_ids[0]
@@ -164,7 +162,7 @@ class WorkerFaults:
     def _lose(self, worker: int, orphaned: Sequence[int], error: RemudaError) -> None:
         env_ids = self._backend.workers[worker].env_ids
         is_spare = self._running.slots.slot_of(env_ids[0]) is None  # no command to a spare would report its loss
-        self._faults.add_death(env_ids, error, awaited=bool(orphaned) or (is_spare and not self.closing))
+        self._faults.add_death(env_ids, error, awaited=bool(orphaned) or (is_spare and not self._running.is_closed))
         self._note_state(worker)
         self._drop(orphaned)
 
@@ -295,7 +293,7 @@ class WorkerFaults:
 
     def continue_starts(self) -> None:
         """Lets successors that have built their envs join the pool. Those that could not are started again, or lost."""
-        for worker, outcome in () if self.successors is None or self.closing else self.successors.outcomes():
+        for worker, outcome in () if self.successors is None or self._running.is_closed else self.successors.outcomes():
             error = self._join(worker) if outcome is None else outcome
             if error is not None:
                 self._start_failed(worker, error)
