@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv
 from pool_envs import assert_same
 
 from remuda import EnvError, EnvProgress, Failure, Fault, Infos, _core
-from remuda._engine.batches.infos import InfoColumns, PickledRows
+from remuda._engine.batches.infos import InfoColumns, MadeRow, PickledRows
 from remuda._wire.info_columns import InfoColumn, InfoField, field_of
 
 
@@ -209,6 +209,6 @@ def test_a_fault_keeps_its_type_beside_numbers_that_envs_have_under_its_key() ->
     fault = Fault(1, 0, "exception", "step", EnvProgress(1, 0, 1, None, 0), error)
     for own in (False, 0.5):
         for rows in ({0: {"fault": own}, 1: {"fault": fault}}, {0: {"fault": fault}, 1: {"fault": own}}):
-            raw = {row: (0, ([], info, [], None), None) for row, info in rows.items()}
+            raw = {row: (0, MadeRow([], info), None) for row, info in rows.items()}
             infos = Infos(np.zeros(2, np.uint64), a_reader(), None, pickled(raw), None)
             assert infos.stack()["fault"].tolist() == [info["fault"] for info in rows.values()]

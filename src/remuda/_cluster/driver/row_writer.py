@@ -9,7 +9,7 @@ import numpy as np
 
 from remuda import _core
 from remuda._cluster.messages import Array, Rows
-from remuda._engine.batches.infos import RawRow, rows_of_env
+from remuda._engine.batches.infos import MadeEnd, MadeRow, RawRow, rows_of_env
 from remuda._engine.startup.inheritance import NEEDS_RESET, RESULTS, Counts, progress_of
 from remuda._wire.info_columns import OF_THE_END, InfoColumn, InfoField
 from remuda._wire.layout import Layout
@@ -157,14 +157,12 @@ def flags_and_parts(raw: RawRow, vector_size: int | None) -> tuple[int, Any]:
     return kept | _core.HAS_FINAL, tuple(_with_final(own, end) for (_, own), end in rows)
 
 
-def _with_final(parts: Any, terminal: Any) -> tuple[Any, ...]:
-    objects, info, fields, _ = _loaded(parts)
-    return objects, info, fields, terminal if isinstance(terminal, tuple) else bytes(terminal[0])
+def _with_final(parts: Any, terminal: Any) -> MadeRow:
+    return _loaded(parts)._replace(end=terminal if isinstance(terminal, MadeEnd) else bytes(terminal[0]))
 
 
-def _loaded(parts: Any) -> tuple[Any, ...]:
-    """Returns a row's data outside the columns: (objects, info, new fields, terminal observation)."""
-    if isinstance(parts, tuple):
+def _loaded(parts: Any) -> MadeRow:
+    if isinstance(parts, MadeRow):
         return parts
-    loaded: tuple[Any, ...] = load(parts) if parts else ([], {}, [], None)
-    return loaded
+    objects, info, fields, end = load(parts) if parts else ([], None, [], None)
+    return MadeRow(objects, info or {}, fields, end)

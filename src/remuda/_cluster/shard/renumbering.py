@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from remuda._engine.batches.infos import RawRow
+from remuda._engine.batches.infos import MadeEnd, MadeRow, RawRow
 from remuda._wire.codec import check_agreement
 from remuda._wire.failures import pickled_exception
 from remuda.errors import (
@@ -91,22 +91,12 @@ class Renumbering:
 
     def extras(self, extras: dict[int, RawRow]) -> dict[int, RawRow]:
         """Renumbers the faults in the data that rows have outside the columns."""
-        return {row: (flags, self._parts(parts), self._terminal(end)) for row, (flags, parts, end) in extras.items()}
+        return {row: (flags, self._made(parts), self._made(end)) for row, (flags, parts, end) in extras.items()}
 
-    def _parts(self, parts: Any) -> Any:
-        if not isinstance(parts, tuple):  # data pickled by a worker has no faults: only the shard's pool adds faults
-            return _frozen(parts)
-        if isinstance(parts[0], tuple):  # the data of each row of a vector env
-            return tuple(map(self._parts, parts))
-        objects, info, fields, final = parts
-        return objects, self._info(info), fields, final
-
-    def _terminal(self, terminal: Any) -> Any:
-        if not isinstance(terminal, tuple):
-            return _frozen(terminal)
-        if isinstance(terminal[0], tuple):
-            return tuple(map(self._terminal, terminal))
-        return terminal[0], self._info(terminal[1])
+    def _made(self, data: Any) -> Any:
+        if isinstance(data, (MadeRow, MadeEnd)):  # only the shard's pool adds faults, never a worker
+            return data._replace(info=self._info(data.info))
+        return tuple(map(self._made, data)) if isinstance(data, tuple) else _frozen(data)  # a tuple: of a vector env
 
     def _info(self, info: dict[str, Any]) -> dict[str, Any]:
         fault = info.get("fault")

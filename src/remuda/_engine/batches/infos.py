@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, overload
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 
@@ -122,9 +122,24 @@ def _with_causes(info: dict[str, Any]) -> dict[str, Any]:
     return info
 
 
-# The data of a row, as a tuple of three. First: flags. Second: (objects, info, new fields, terminal data), pickled
-# unless the pool made it. Third: (terminal observation, terminal info), pickled or not, if the pool completed the row.
-RawRow: TypeAlias = "tuple[int, Buffers | tuple[Any, ...] | None, Buffers | tuple[Any, dict[str, Any]] | None]"
+class MadeEnd(NamedTuple):
+    """The data without a column of an episode's end that the pool has made, or that of a shard."""
+
+    obs: Any  # the terminal observation; None if columns hold all of it
+    info: dict[str, Any]
+
+
+class MadeRow(NamedTuple):
+    """The data without a column of a row that the pool has made, or that of a shard. Workers pickle the same fields."""
+
+    objects: list[Any] | KeptObjects  # the values in the observation
+    info: dict[str, Any]
+    fields: list[Any] | None = None  # new keys of infos
+    end: MadeEnd | bytes | None = None  # of the previous episode; bytes if a worker has pickled it
+
+
+# The data of a row: (flags, its data, those of an end whose row the pool has completed). What is not made is pickled.
+RawRow: TypeAlias = "tuple[int, Buffers | MadeRow | None, Buffers | MadeEnd | None]"
 
 
 def rows_of_envs(raw: dict[int, Any], vector_size: int) -> dict[int, RawRow]:
@@ -138,10 +153,10 @@ def rows_of_envs(raw: dict[int, Any], vector_size: int) -> dict[int, RawRow]:
     return rows
 
 
-def rows_of_env(parts: Buffers | tuple[Any, ...] | None, vector_size: int) -> list[tuple[int, Any]]:
+def rows_of_env(parts: Buffers | tuple[MadeRow, ...] | None, vector_size: int) -> list[tuple[int, Any]]:
     """Splits the data of a vector env into the flags and data of each row."""
-    if isinstance(parts, tuple):  # the pool, or that of a shard, has made these data itself
-        return [(0 if own[3] is None else _core.HAS_FINAL, own) for own in parts]
+    if isinstance(parts, tuple):
+        return [(0 if own.end is None else _core.HAS_FINAL, own) for own in parts]
     if parts is None:
         return [(0, None)] * vector_size
     try:
@@ -190,10 +205,10 @@ class PickledRows:
     def final(self, row: int) -> tuple[Any, dict[str, Any]]:
         """Returns (terminal observation, terminal info) of a row; (None, {}) if columns hold them."""
         terminal = self.raw[row][2]  # not None if the pool has completed the row
-        inline = None if isinstance(terminal, tuple) else self._load(row)[2]
+        inline = None if isinstance(terminal, MadeEnd) else self._load(row)[2]
         for made in terminal, inline:  # the second, if the pool of a shard has completed the row
-            if isinstance(made, tuple):
-                return _opened(made[0]), _with_causes(made[1])
+            if isinstance(made, MadeEnd):
+                return _opened(made.obs), _with_causes(made.info)
         frozen = terminal or ([inline] if inline else None)
         final: tuple[Any, dict[str, Any]] = self._unpickle(row, frozen) if frozen else (None, {})
         return final
@@ -203,7 +218,7 @@ class PickledRows:
             parts = self.raw[row][1] if row in self.raw else None
             if parts is None:
                 return [], {}, None
-            objects, info, _, final = parts if isinstance(parts, tuple) else self._unpickle(row, parts)
+            objects, info, _, final = parts if isinstance(parts, MadeRow) else self._unpickle(row, parts)
             self._loaded[row] = _opened(objects), _with_causes(info or {}), final
         return self._loaded[row]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from remuda._engine.batches.infos import KeptObjects, KeptObservation, rows_of_env
+from remuda._engine.batches.infos import KeptObjects, KeptObservation, MadeEnd, MadeRow, rows_of_env
 from remuda._engine.running import Running
 
 
@@ -21,7 +21,7 @@ class PoolRows:
         self._running, self._layout = running, running.layout
         running.hub.callbacks.make_rows = partial(_make, weakref.ref(self))  # weak, because the hub would be in a cycle
 
-    def __call__(self, first: int, infos: Sequence[dict[str, Any]] | None, is_terminal: bool) -> tuple[Any, ...]:
+    def __call__(self, first: int, infos: Sequence[dict[str, Any]] | None, is_terminal: bool) -> Any:
         """Returns the data as the hub keeps them: those of the env's one row, or a tuple of those of a vector env's.
 
         Args:
@@ -35,18 +35,16 @@ class PoolRows:
         each = tuple(make(slot, {} if infos is None else infos[i]) for i, slot in enumerate(slots))
         return each[0] if self._layout.vector_size is None else each
 
-    def _repeated(self, slot: int, info: dict[str, Any]) -> tuple[Any, ...]:
-        """Returns the data of a row that repeats the last observation, in the form of `EnvHost.pack`."""
-        return self._objects(slot), info, None, None
+    def _repeated(self, slot: int, info: dict[str, Any]) -> MadeRow:
+        return MadeRow(self._objects(slot), info)
 
-    def _terminal(self, slot: int, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Returns (terminal observation, info) of a slot. The observation: None if columns hold all of it."""
+    def _terminal(self, slot: int, info: dict[str, Any]) -> MadeEnd:
         codec = self._layout.observation
         if not codec.num_objects:
-            return None, info
+            return MadeEnd(None, info)
         row, _ = self._running.slots.last(slot)
         leaves = [column.read(row).copy() for column in self._layout.result_columns(self._running.arena).obs]
-        return KeptObservation(codec.nest, leaves, self._objects(slot)), info
+        return MadeEnd(KeptObservation(codec.nest, leaves, self._objects(slot)), info)
 
     def _objects(self, slot: int) -> list[Any] | KeptObjects:
         """Returns the values in a slot's last observation that have no column."""
@@ -59,14 +57,14 @@ class PoolRows:
             _, parts = rows_of_env(parts, len(slots))[slot - slots[0]]
         if parts is None:  # the env has failed in its first reset
             return [None] * count
-        if isinstance(parts, tuple):  # the pool, or that of a shard, has made the row itself
-            return parts[0]  # type: ignore[no-any-return]
+        if isinstance(parts, MadeRow):
+            return parts.objects
         return KeptObjects([bytes(part) for part in parts], count)
 
 
 def _make(
     reference: weakref.ref[PoolRows], first: int, infos: Sequence[dict[str, Any]] | None, is_terminal: bool
-) -> tuple[Any, ...]:
+) -> Any:
     rows = reference()
     assert rows is not None  # the engine keeps it
     return rows(first, infos, is_terminal)

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from remuda import _core
 from remuda._engine.batches.batch import Batch, Source
-from remuda._engine.batches.infos import InfoColumns, RawRow
+from remuda._engine.batches.infos import InfoColumns, MadeRow, RawRow
 from remuda._engine.commands.exchange import Exchange
 from remuda._engine.running import Running
 from remuda._wire.info_columns import InfoColumn
@@ -94,7 +94,7 @@ class BatchMaker:
     def _give_columns(self, raw: dict[int, RawRow]) -> None:
         """Assigns columns to new numbers in the infos of rows. Workers then write these numbers into the columns."""
         for flags, parts, _ in raw.values():
-            if flags & _core.HAS_NEW_KEYS and parts is not None and not isinstance(parts, tuple):
+            if flags & _core.HAS_NEW_KEYS and parts is not None and not isinstance(parts, MadeRow):
                 with suppress(Exception):  # if a value cannot be unpickled, reading the info raises the error later
                     _, _, fields, _ = load(parts)
                     self._infos.assign(fields)

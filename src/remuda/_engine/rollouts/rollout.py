@@ -13,7 +13,7 @@ import numpy as np
 
 from remuda import _core
 from remuda._engine.batches.batch import Batch
-from remuda._engine.batches.infos import RawRow, rows_of_envs, stack_rollout
+from remuda._engine.batches.infos import MadeEnd, MadeRow, RawRow, rows_of_envs, stack_rollout
 from remuda._engine.commands.engine import Engine
 from remuda._engine.rollouts.advantages import HasAdvantages
 from remuda._engine.rollouts.columns import Columns, Declared
@@ -454,9 +454,8 @@ class RolloutSteps(Iterator[RolloutStep]):
 def _faults_of(rows: Mapping[int, RawRow]) -> Iterator[tuple[int, Fault]]:
     """Yields (row, fault) for each fault that a row reports."""
     for row, (_, parts, terminal) in rows.items():
-        for made in (parts, terminal, parts[3] if isinstance(parts, tuple) and len(parts) == 4 else None):
-            info = made[1] if isinstance(made, tuple) and len(made) > 1 else None
-            if isinstance(info, dict) and isinstance(fault := info.get("fault"), Fault):
+        for made in (parts, terminal, parts.end if isinstance(parts, MadeRow) else None):
+            if isinstance(made, (MadeRow, MadeEnd)) and isinstance(fault := made.info.get("fault"), Fault):
                 yield row, fault
 
 
