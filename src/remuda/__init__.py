@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from remuda._training.evaluate import evaluate
     from remuda._training.evaluate_async import evaluate_async
     from remuda._training.evaluation import Evaluation
-    from remuda._training.tasks.compare import Comparison, compare
+    from remuda._training.tasks.compare import Comparison, Comparisons, compare, compare_all
     from remuda._training.tasks.evaluate_tasks import evaluate_tasks
     from remuda._training.tasks.results import TaskResults
     from remuda._training.tasks.task import Task
@@ -83,6 +83,7 @@ __all__ = [
     "ClosedError",
     "Collector",
     "Comparison",
+    "Comparisons",
     "CorruptReplyError",
     "CrashDir",
     "CrashRecord",
@@ -130,6 +131,7 @@ __all__ = [
     "WorkerInfo",
     "collect",
     "compare",
+    "compare_all",
     "evaluate",
     "evaluate_async",
     "evaluate_tasks",
@@ -148,6 +150,7 @@ _FACES = ("alf", "ding", "gymnasium", "mlagents", "pettingzoo", "sb3")
 _LATER = {  # the module that defines each public name
     "Collector": "remuda._training.collect",
     "Comparison": "remuda._training.tasks.compare",
+    "Comparisons": "remuda._training.tasks.compare",
     "Evaluation": "remuda._training.evaluation",
     "Ray": "remuda._cluster.backend_option",
     "Task": "remuda._training.tasks.task",
@@ -158,6 +161,7 @@ _LATER = {  # the module that defines each public name
     "Unit": "remuda._training.tasks.unit",
     "collect": "remuda._training.collect",
     "compare": "remuda._training.tasks.compare",
+    "compare_all": "remuda._training.tasks.compare",
     "evaluate": "remuda._training.evaluate",
     "evaluate_async": "remuda._training.evaluate_async",
     "evaluate_tasks": "remuda._training.tasks.evaluate_tasks",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binomtest, multinomial
 
-from remuda import Comparison, MissingFrameworkError, TaskResults, compare
+from remuda import Comparison, MissingFrameworkError, TaskResults, compare, compare_all
 
 
 def results_of(successes: Any, *, seed: int = 0, task: str = "walk", faults: Any = ()) -> TaskResults:
@@ -38,6 +38,28 @@ def test_p_is_that_of_the_exact_test() -> None:
 
 def test_p_of_many_pairs_is_a_number() -> None:
     assert Comparison(10_000, 5000, 4000, 0).p == pytest.approx(binomtest(4000, 9000).pvalue)
+
+
+def test_several_policies_are_compared_with_holms_correction() -> None:
+    wins = {"a": 20, "b": 14, "c": 8, "d": 8}
+    each = [TaskResults(results_of([1] * n + [0] * (20 - n)).rows, ["walk"], 20, 0, label) for label, n in wins.items()]
+    found = compare_all(*each)
+    assert found.labels == ("a", "b", "c", "d") and list(found.pairs)[:2] == [("a", "b"), ("a", "c")]
+    assert found.pairs["a", "c"] == compare(each[0], each[2])
+    p = {pair: one.p for pair, one in found.pairs.items()}
+    ordered = sorted(p.values())
+    assert found.adjusted["a", "c"] == pytest.approx(6 * p["a", "c"]) == 6 * ordered[0]
+    assert (
+        found.adjusted["a", "d"] == found.adjusted["a", "c"]
+    )  # 5 times the same p, but never less than the one before
+    assert found.adjusted["a", "b"] == pytest.approx(4 * p["a", "b"])
+    assert found.adjusted["c", "d"] == 1.0
+    assert repr(found).splitlines()[0].startswith("a - b: <Comparison of 20 pairs") and "adjusted p=0.125" in repr(
+        found
+    )
+    for wrong in (each[:1], [each[0], each[0]]):
+        with pytest.raises(ValueError, match=r"expected two or more results with different labels, got \['a'.*label="):
+            compare_all(*wrong)
 
 
 def test_the_interval_covers_the_difference() -> None:
@@ -152,6 +174,20 @@ def test_results_become_tables(tmp_path: Path) -> None:
         "| all | 75.0 % | 30.1 to 95.4 % | 3 of 4 |  |",
         "| mean of tasks | 75.0 % | 36.4 to 95.3 % |  |  |",
     ]
+    assert results.to_latex().splitlines() == [
+        r"\begin{tabular}{lllll}",
+        r"\toprule",
+        r"task & success & 95 \% interval & episodes &  \\",
+        r"\midrule",
+        r"t|0 & 100.0 \% & 34.2 to 100.0 \% & 2 of 2 &  \\",
+        r"t|1 & 50.0 \% & 9.5 to 90.5 \% & 1 of 2 &  \\",
+        r"all & 75.0 \% & 30.1 to 95.4 \% & 3 of 4 &  \\",
+        r"mean of tasks & 75.0 \% & 36.4 to 95.3 \% &  &  \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    odd = TaskResults(results_of([1], task="50%_a^{b}\\~").rows, ["50%_a^{b}\\~"], 1, 0)
+    assert r"50\%\_a\textasciicircum{}\{b\}\textbackslash{}\textasciitilde{} & " in odd.to_latex()
     assert repr(results).splitlines()[-1].split()[:5] == ["mean", "of", "tasks", "75.0", "%"]
     rows = [results.rows[0] | {"return": [1.0, 2.0], "faults": ["a", "b"]}, *results.rows[1:]]
     TaskResults(rows, results.tasks, 2, 0, "mine").to_csv(tmp_path / "rows.csv")

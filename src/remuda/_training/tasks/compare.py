@@ -1,9 +1,10 @@
-"""`compare`: compares two policies on the episodes that both have played."""
+"""`compare`: compares two policies on the episodes that both have played. `compare_all`: each pair of several."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from itertools import accumulate, combinations
 from typing import Any
 
 from remuda._training import paired
@@ -96,6 +97,57 @@ def compare(a: TaskResults, b: TaskResults) -> Comparison:
         )
     wins, losses = (sum(one[key] and not other[key] for key in both) for one, other in ((ours, theirs), (theirs, ours)))
     return Comparison(len(both), wins, losses, len(_keys(a) | _keys(b)) - len(both))
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """The result of `compare_all`. `print` shows it as a table.
+
+    Attributes:
+        labels: The labels of the results.
+        pairs: By (label of a, label of b): the `Comparison` of the two.
+    """
+
+    labels: tuple[str, ...]
+    pairs: dict[tuple[str, str], Comparison]
+
+    @property
+    def adjusted(self) -> dict[tuple[str, str], float]:
+        """The p-value of each pair after Holm's correction for the number of pairs.
+
+        If all policies were equally good, one of these values would be below 0.05 by chance in at most 5 % of studies
+        (Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6, 1979).
+        """
+        ordered = sorted(self.pairs, key=lambda pair: self.pairs[pair].p)
+        steps = [min(1.0, (len(ordered) - i) * self.pairs[pair].p) for i, pair in enumerate(ordered)]
+        found = dict(zip(ordered, accumulate(steps, max), strict=True))
+        return {pair: found[pair] for pair in self.pairs}
+
+    def __repr__(self) -> str:
+        adjusted = self.adjusted
+        lines = [f"{a} - {b}: {one!r}, adjusted p={adjusted[a, b]:.3g}" for (a, b), one in self.pairs.items()]
+        return "\n".join(lines)
+
+
+def compare_all(*results: TaskResults) -> Comparisons:
+    """Compares each pair of several results, as `compare` does, and corrects the p-values for the number of pairs.
+
+    Args:
+        results: At least two results with different labels, each of one policy.
+
+    Returns:
+        The comparisons and the corrected p-values, by pairs of labels.
+
+    Raises:
+        TypeError, ValueError: Those of `compare`; or there are fewer than two results, or two have the same label.
+    """
+    labels = tuple(str(getattr(each, "label", None)) for each in results)
+    if len(results) < 2 or len(set(labels)) < len(labels):
+        raise ValueError(
+            f"expected two or more results with different labels, got {list(labels)}; "
+            "evaluate_tasks(..., label=...) gives a label"
+        )
+    return Comparisons(labels, {(str(a.label), str(b.label)): compare(a, b) for a, b in combinations(results, 2)})
 
 
 def _key(row: dict[str, Any]) -> Hashable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from remuda._training.tasks.results_file import read
 from remuda.errors import MissingFrameworkError
 
 _PERCENT = 100.0
+_LATEX = {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
 _COLUMNS = (
     *("task", "episode", "seed", "init_state", "status", "success", "return", "length", "terminated"),
     *("attempts", "faults"),
@@ -110,6 +112,13 @@ class TaskResults:
         head, *rows = [[cell.strip().replace("|", "\\|") for cell in row] for row in self._table()]
         return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
+    def to_latex(self) -> str:
+        """Returns the table of `print(results)` as a LaTeX `tabular`, with the rules of the package booktabs."""
+        head, *rows = [[_in_latex(cell.strip()) for cell in row] for row in self._table()]
+        lines = [" & ".join(row) + r" \\" for row in (head, *rows)]
+        begin = rf"\begin{{tabular}}{{{'l' * len(head)}}}"
+        return "\n".join([begin, r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"])
+
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Writes the rows to the CSV file `path`, with the label before them. None is an empty cell, and faults are
         separated by semicolons.
@@ -192,3 +201,7 @@ def _texts(rate: float, interval: tuple[float, float]) -> tuple[str, str]:
     low, high = (f"{_PERCENT * bound:.1f}" for bound in interval)
     shown = "-" if math.isnan(rate) else f"{_PERCENT * rate:.1f} %"
     return f"{shown:>7}", "-" if math.isnan(interval[0]) else f"{low} to {high} %"
+
+
+def _in_latex(text: str) -> str:
+    return re.sub(r"[&%$#_{}~^\\]", lambda found: _LATEX.get(found[0], rf"\{found[0]}"), text)
