@@ -30,6 +30,12 @@ HERE = (
 )  # packages that can be imported in every test environment
 
 
+def names_here(package: str) -> list[str]:
+    """Returns the public names of a package, without those that need a library that is not installed."""
+    listed = dir(importlib.import_module(package))
+    return [name for name in public_names(package) if name in listed]
+
+
 def test_every_public_name_is_on_a_page() -> None:
     text = "\n".join(page.read_text() for page in PAGES)
     shown = set(re.findall(r"^\*\*`([\w.]+)`\*\*", text, re.MULTILINE))
@@ -52,7 +58,7 @@ def test_the_reference_shows_no_private_base_class(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("sys.path", [*sys.path])  # conf.py adds to it
     show = runpy.run_path(str(ROOT / "docs" / "conf.py"))["show_public_bases"]
     for package in HERE:
-        for name in public_names(package):
+        for name in names_here(package):
             if not inspect.isclass(found := getattr(importlib.import_module(package), name)):
                 continue
             bases = list(getattr(found, "__orig_bases__", found.__bases__))
@@ -82,23 +88,28 @@ class Described:
 
 def described() -> Iterator[Described]:
     for package in HERE:
-        for name in public_names(package):
+        for name in names_here(package):
             if (path := f"{package}.{name}") in NOT_OURS:
                 continue
             found = getattr(importlib.import_module(package), name)
             text = inspect.getdoc(found) or ""
             yield Described(path, found, text)
             if inspect.isclass(found) and not issubclass(found, (Enum, dict)):
+                text = "".join(inspect.getdoc(base) or "" for base in found.__mro__ if is_ours(base))
                 for member, value in own_members(found).items():
                     # A method without a docstring inherits that of the method that it overrides.
                     yield Described(f"{path}.{member}", value, inspect.getdoc(getattr(found, member)) or "", text)
 
 
+def is_ours(cls: type[Any]) -> bool:
+    return cls.__module__.startswith("remuda")
+
+
 def own_members(cls: type[Any]) -> dict[str, Any]:
     """Returns the methods and properties that remuda defines, including those of private base classes."""
-    bases = [base for base in cls.__mro__ if base.__module__.startswith("remuda")]
+    bases = filter(is_ours, cls.__mro__)
     found: dict[str, Any] = {}
-    for base in reversed(bases):
+    for base in reversed(list(bases)):
         for name, value in vars(base).items():
             member = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
             if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):

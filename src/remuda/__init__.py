@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from remuda import pettingzoo as pettingzoo
     from remuda import sb3 as sb3
     from remuda._cluster.backend_option import Ray
+    from remuda._cluster.pool import ClusterPool
     from remuda._tensors.moving import to_torch
     from remuda._tensors.tensors import TensorBatch, TensorRollout
     from remuda._training.acting import PolicyContext
@@ -81,6 +82,7 @@ __all__ = [
     "Call",
     "CloseTimeoutError",
     "ClosedError",
+    "ClusterPool",
     "Collector",
     "Comparison",
     "CorruptReplyError",
@@ -146,6 +148,7 @@ __all__ = [
 
 _FACES = ("alf", "ding", "gymnasium", "mlagents", "pettingzoo", "sb3")
 _LATER = {  # the module that defines each public name
+    "ClusterPool": "remuda._cluster.pool",
     "Collector": "remuda._training.collect",
     "Comparison": "remuda._training.tasks.compare",
     "Evaluation": "remuda._training.evaluation",
@@ -178,8 +181,11 @@ if not TYPE_CHECKING:  # hidden from type checkers, which would otherwise accept
 
     def __dir__() -> list[str]:
         """Returns only the public names that can be imported: tools such as ``help()`` import each listed name."""
+        from importlib.util import find_spec
+
         from remuda._faces.frameworks import FRAMEWORKS
 
-        missing = {face for face, framework in FRAMEWORKS.items() if not framework.is_installed}
-        faces = [face for face in _FACES if f"remuda.{face}" not in missing]
-        return sorted({*globals(), *__all__, *faces})
+        missing = {face.partition(".")[2] for face, framework in FRAMEWORKS.items() if not framework.is_installed}
+        if find_spec("ray") is None:
+            missing.add("ClusterPool")
+        return sorted({*globals(), *__all__, *_FACES} - missing)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from remuda import FaultPolicy, PoolOptions
+from remuda._cluster.description import ClusterDescription
 from remuda._cluster.driver.shares import Share
-from remuda._cluster.ray.description import ClusterDescription
 from remuda._engine.options.pool_options import OPTIONS, EnvFn
 from remuda._engine.options.settings import Settings
 
@@ -30,7 +30,8 @@ class ClusterOptions:
     def __init__(self, env_fns: Sequence[EnvFn], options: PoolOptions) -> None:
         """Raises ValueError or TypeError if an option is invalid."""
         where: object = options.get("backend")
-        assert isinstance(where, ClusterDescription)  # `Pool` makes a ClusterPool only for this backend
+        if not isinstance(where, ClusterDescription):
+            raise TypeError(f"expected backend=remuda.Ray(...) for a ClusterPool, got {where!r}; use remuda.Pool")
         self.where = where
         _refuse(options)
         self.faults = FaultPolicy.of(options.get("faults", "raise"))

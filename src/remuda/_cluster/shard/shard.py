@@ -401,7 +401,7 @@ class ShardActor:
 
     @ray.method(concurrency_group=CONTROL)  # type: ignore[untyped-decorator]
     def stop_rollouts(self, number: int) -> None:
-        """Stops the rollouts of the first `number` calls of `Pool.rollouts`. A rollout in progress ends early."""
+        """Stops the rollouts of the first `number` calls of `rollouts`. A rollout in progress ends early."""
         self._collector.stop(number)
 
     def figures(self) -> Figures:
