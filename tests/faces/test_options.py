@@ -37,10 +37,6 @@ pytestmark = [
 ]
 
 
-def same(operation: str, where: Any) -> Any:
-    return operation, where
-
-
 def one(env: Any) -> int:
     return 1
 
@@ -77,7 +73,6 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "crash_dir": ("records", {}),
     "worker_output": ("capture", {"backend": "process"}),
     "log_advice": (False, {}),
-    "rename_operation": (same, {}),
 }
 
 Make = Callable[..., Any]  # makes the face's object with two envs and these options
@@ -175,7 +170,6 @@ REFUSED: dict[str, dict[str, str]] = {
         "autoreset": "requests",
         "extras": "decision steps",
         "observation_space": "requests",
-        "rename_operation": "reports",
         "resets_ahead": "requests",
         "seeding": "factory",
         "spares": "stand in",

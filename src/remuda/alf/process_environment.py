@@ -10,7 +10,7 @@ import alf
 
 from remuda import Call, EnvProgress, Pool, RemudaError, StateError
 from remuda._faces.closing import log_close_errors
-from remuda._faces.episode_counter import EpisodeCounter
+from remuda._faces.episode_counter import EpisodeCounter, rename_operations
 from remuda._keywords import names_keywords
 from remuda.alf import worker
 from remuda.alf.configuration import Configuration
@@ -117,8 +117,8 @@ class ProcessEnvironment(RemoteEnvironment):
             start_timeout=None,
             log_advice=False,
             name=self._name,
-            rename_operation=self._open_calls.rename_operation,
         )
+        rename_operations(self._pool, self._open_calls.rename_operation)
         self._made = self._promise(worker.CalledEnv.make)
         if wait_to_start:
             self.wait_start()

@@ -23,6 +23,7 @@ from mlagents_envs.timers import hierarchical_timer, timed
 
 from remuda import FaceOptions, Pool, PoolOptions, StateError
 from remuda._faces.closing import log_close_errors
+from remuda._faces.episode_counter import rename_operations
 from remuda._faces.no_pool import HasNoPool
 from remuda._faces.worker_defaults import set_local_defaults
 from remuda._keywords import names_keywords
@@ -114,7 +115,6 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
 
         def start() -> Pool:
             caller = os.getpid(), threading.get_ident()
-            options["rename_operation"] = self.step_queue.rename_operation
             pool = Pool(
                 [partial(Worker, env_factory, i, run_options, caller) for i in range(n_env)],
                 start_method=start_method,
@@ -122,6 +122,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
                 autoreset="same_step",  # so that a restarted worker is ready when its failure is reported
                 **options,
             )
+            rename_operations(pool, self.step_queue.rename_operation)
             pool.reset()
             return pool
 

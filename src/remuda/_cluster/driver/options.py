@@ -13,8 +13,6 @@ from remuda._cluster.driver.shares import Share
 from remuda._engine.options.pool_options import OPTIONS, EnvFn
 from remuda._engine.options.settings import Settings
 
-_OF_THE_DRIVER = ("max_concurrency", "rename_operation")  # options that the driver applies, not the shards
-
 
 class ClusterOptions:
     """The options of a pool on a cluster, checked.
@@ -36,8 +34,7 @@ class ClusterOptions:
         _refuse(options)
         self.faults = FaultPolicy.of(options.get("faults", "raise"))
         self.shard_options: dict[str, Any] = {**options, "backend": where.backend, "log_advice": False}
-        for name in _OF_THE_DRIVER:
-            self.shard_options.pop(name, None)
+        self.shard_options.pop("max_concurrency", None)  # the driver applies it
         local: Any = {**options, "backend": where.backend, "num_workers": 1}
         self.given = Settings.of(local, len(env_fns))
         if self.given.mode.in_background:

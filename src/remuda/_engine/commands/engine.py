@@ -72,7 +72,7 @@ class Engine:
         infos, defaults = InfoColumns(running.layout.info_bytes), running.defaults
         per_episode = settings.seeding == "per_episode"
         self.seeds = Seeds(defaults, running.layout, per_episode=per_episode)
-        self.tracker = ProgressTracker(running, self.seeds, settings.rename_operation)
+        self.tracker = ProgressTracker(running, self.seeds)
         recorder = None
         if settings.crash_dir is not None and running.factories is not None:
             recorder = Recorder(settings.crash_dir, running.factories, settings.backend, running)

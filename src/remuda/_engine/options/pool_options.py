@@ -34,7 +34,6 @@ from remuda._engine.options.option import Option, option
 from remuda._relay.output import WorkerOutput, check_output
 from remuda._system.backend_here import backend_here
 from remuda._system.interpreter import no_command
-from remuda.errors import EnvProgress
 
 EnvFn: TypeAlias = Callable[[], Any]
 BackendName: TypeAlias = Literal["auto", "process", "thread", "serial"]
@@ -43,7 +42,6 @@ WorkerEnv: TypeAlias = Mapping[str, str] | Callable[[int], Mapping[str, str]]
 Devices: TypeAlias = Sequence[int | str] | Literal["auto"]
 AutoresetMode: TypeAlias = Literal["next_step", "same_step", "disabled", "background"]
 Seeding: TypeAlias = Literal["gymnasium", "per_episode"]
-OperationOf: TypeAlias = Callable[[str, EnvProgress], tuple[str, EnvProgress]]
 
 BACKENDS = ("process", "thread", "serial")
 _LEAST_OBJECT_BYTES = 4096
@@ -131,7 +129,6 @@ class OptionValues:
         of_processes=" and write where it writes; use backend='process', or redirect the process",
     )
     log_advice: bool = option(True)
-    rename_operation: OperationOf | None = option(None)
 
 
 OPTIONS: dict[str, Option] = {one.name: one.metadata["option"] for one in fields(OptionValues)}
@@ -164,7 +161,6 @@ class FaceOptions(TypedDict, total=False):
     crash_dir: str | os.PathLike[str] | CrashDir | None
     worker_output: WorkerOutput
     log_advice: bool
-    rename_operation: OperationOf | None
 
 
 class PoolOptions(FaceOptions, total=False):
@@ -267,8 +263,6 @@ class PoolOptions(FaceOptions, total=False):
             reports of deaths show its end.
         log_advice (True): Log once if another number of workers would at least double the speed. Name the options that
             continue after faults, and that replay them, in errors about faults.
-        rename_operation (None): For faces in which steps or calls mean other operations: a function that takes an
-            operation ("step") and the `EnvProgress` of a report of a fault, and returns those that the report shows.
     """
 
     start_method: StartMethod | None
