@@ -84,7 +84,7 @@ class LocalBackend:
             if self.has_ended:
                 raise RuntimeError("the start was interrupted, so no more envs are built")
             progress.missing.difference_update(range(env))  # the envs are built in order
-            progress.show(at_once=True)
+            progress.show_builds(at_once=True)
 
         try:
             with progress:

@@ -184,7 +184,7 @@ class ProcessBackend:
         """Shows the progress of the first start, and passes on log records."""
         assert self._relay is not None  # made by `_prepare`
         self._relay.drain()
-        self._progress.show()
+        self._progress.show_builds()
 
     def _start(self, workers: Sequence[ProcessWorker], wait: StartWait) -> list[Buffers]:
         """Starts workers' processes, and waits until they have built their envs. Returns the messages of these."""

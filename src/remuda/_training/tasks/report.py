@@ -11,8 +11,8 @@ from remuda._training.tasks.results_file import ResultsFile
 class Report:
     """Takes rows of units, in the order of their ends."""
 
-    def __init__(self, file: ResultsFile, rows: list[dict[str, Any]], bar: Bar | None) -> None:
-        """`rows`: those of units that ended before, to which further ones are added. `bar`: the bar to show, if any."""
+    def __init__(self, file: ResultsFile, rows: list[dict[str, Any]], bar: Bar) -> None:
+        """`rows`: those of units that ended before, to which further ones are added. `bar`: the bar to show."""
         self._file, self._rows, self._bar = file, rows, bar
 
     def add(self, row: dict[str, Any]) -> None:
@@ -22,13 +22,12 @@ class Report:
 
     def show(self) -> None:
         """Shows the bar, if a drawing is due."""
-        if self._bar is not None:
-            self._bar.show(lambda: len(self._rows), self._note)
+        self._bar.show(len(self._rows), self._note)
 
     def close(self) -> None:
         """Hides the bar; it stays in the terminal."""
-        if self._bar is not None:
-            self._bar.finish(len(self._rows), self._note())
+        self._bar.show(len(self._rows), self._note, at_once=True)
+        self._bar.hide()
 
     def _note(self) -> str:
         done = [row["success"] for row in self._rows if row["status"] == "done"]
