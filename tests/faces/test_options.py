@@ -27,7 +27,6 @@ from test_public_names import public_names
 
 import remuda
 from remuda import FaultPolicy, Pool, PoolOptions
-from remuda._worker.second_build import Limits
 from remuda.gymnasium import AsyncVectorEnv
 from remuda.stats import WorkerChoice
 
@@ -277,11 +276,11 @@ def test_the_number_of_workers_is_measured_by_default_or_on_request(
 ) -> None:
     """Only the pool and `make_vec` measure by default. Faces keep the number of workers of the library that they
     imitate."""
-    monkeypatch.setattr("remuda._engine.startup.auto.LIMITS", Limits(alone=1e9, importing=1e9))
+    monkeypatch.setattr("remuda._engine.startup.auto.LONGEST_BUILD", 1e9)
 
-    def choose(measured: Any, num_envs: int, cores: int, backend: Any, wake: float | None) -> WorkerChoice:
+    def choose(measured: Any, num_envs: int, cores: int, wake: float | None) -> WorkerChoice:
         """Chooses the serial backend if the caller may step the envs, and two workers otherwise."""
-        return WorkerChoice(2, backend, "test") if wake is None else WorkerChoice(1, "serial", "test")
+        return WorkerChoice(2, "process", "test") if wake is None else WorkerChoice(1, "serial", "test")
 
     monkeypatch.setattr("remuda._engine.startup.auto.choose", choose)
     found = [({}, face in MEASURING, ("process", 2))]

@@ -14,7 +14,6 @@ from remuda._wire.failures import Interrupts, build_error, is_interrupt, load_fa
 from remuda._wire.pickling import Buffers, dump
 from remuda._worker.env_report import BuiltEnvs, Reports
 from remuda._worker.factories import BuildError
-from remuda._worker.second_build import Limits, SecondBuild, timed, try_second_build
 from remuda._worker.vector_host import make_host
 from remuda._worker.worker_info import release_unique
 from remuda.errors import WorkerDiedError
@@ -68,16 +67,9 @@ class LocalBackend:
         self.workers: list[LocalWorker] = []
         self._envs = BuiltEnvs()
         self.interrupts: Interrupts = {}
-        self._built: list[Reports] = []  # by worker
-
-    def build_first(self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits) -> SecondBuild:
-        _, first = timed(partial(self.build, assignments[:1], timeout))
-        env_fn, (env, *_) = assignments[0].env_fns[0], self.workers[0].host.envs
-        return self.run_in(self.workers[0], partial(try_second_build, env_fn, env, first, limits, own_process=False))
 
     def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[Reports]:
-        for assignment in assignments[len(self.workers) :]:
-            self.workers.append(LocalWorker(assignment, self._envs))
+        self.workers += [LocalWorker(assignment, self._envs) for assignment in assignments]
         progress = BuildBar(env for assignment in assignments for env in assignment.spec.first_slots)
 
         def before_each(env: int) -> None:
@@ -88,9 +80,10 @@ class LocalBackend:
 
         try:
             with progress:
-                for worker, one in list(zip(self.workers, assignments, strict=True))[len(self._built) :]:
-                    build = partial(worker.host.build, one.env_fns, one.computed, before_each)
-                    self._built.append(self.run_in(worker, build))
+                return [
+                    self.run_in(worker, partial(worker.host.build, one.env_fns, one.computed, before_each))
+                    for worker, one in zip(self.workers, assignments, strict=True)
+                ]
         except BuildError as error:  # all envs are closed
             self.stop(0)
             # A signal handler may have interrupted a factory here, in the caller's thread.
@@ -100,7 +93,6 @@ class LocalBackend:
         except BaseException:  # a signal handler has raised
             self.abandon()
             raise
-        return self._built
 
     def run_in(self, worker: LocalWorker, work: Callable[[], _Result]) -> _Result:
         """Returns `work()`, which is code of the worker's envs, called in the thread of these envs."""

@@ -172,10 +172,11 @@ class PoolOptions(FaceOptions, total=False):
     Workers:
         num_workers ("auto"): Workers to share the envs; neighbours share a worker. A number; None for one worker for
             each env, so that no env suffers from the crash of another; or "auto": as many as a short trial finds best.
-            The trial builds the first env. If that is quick, the trial steps it and builds it again. Otherwise each env
-            gets a worker, as envs that render do. `Pool.choice` has the choice and the reason. A vector env counts as
-            one. None is also the default of the faces, and with faults="restart", renewals, spares, threads, and resets
-            in advance or in the background.
+            The trial builds the first env in a worker process. If that takes less than a second, the trial steps it,
+            closes it, and builds it again for the pool. Otherwise each env gets a worker, as envs that render do, and
+            envs in threads. `Pool.choice` has the choice and the reason. A vector env counts as one. None is also the
+            default of the faces, and with faults="restart", renewals, spares, threads, and resets in advance or in the
+            background.
         backend (None): "process" (Linux); "thread", for envs that release the GIL, and for Python without it;
             "serial": the caller steps the envs, for debugging; None: "process" on Linux, else "thread", with a warning,
             because envs in threads share the GIL and a crash; or "auto": like None, or "serial" if num_workers is
