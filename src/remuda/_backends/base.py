@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from remuda import _core
-from remuda._backends.flag import Flag
+from remuda._backends.waiting import Flag
 from remuda._wire.computed import Computed
 from remuda._wire.failures import Interrupts
 from remuda._wire.info_columns import InfoColumn

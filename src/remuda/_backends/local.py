@@ -1,4 +1,4 @@
-"""The base of the thread backend and the serial backend: workers in the caller's process."""
+"""Workers in the caller's process: the serial backend, and the base that it shares with the thread backend."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from remuda import _core
 from remuda._backends.base import Assignment, Queues, Threads
 from remuda._progress.bar import BuildBar
 from remuda._relay.output import check_limit
 from remuda._wire.channel import LocalChannel
 from remuda._wire.failures import Interrupts, build_error, is_interrupt, load_failure, raised
+from remuda._wire.layout import Layout
 from remuda._wire.pickling import Buffers, dump
 from remuda._worker.env_report import BuiltEnvs, Reports
 from remuda._worker.factories import BuildError
+from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.vector_host import make_host
 from remuda._worker.worker_info import release_unique
 from remuda.errors import WorkerDiedError
@@ -112,3 +115,37 @@ class LocalBackend:
     def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Buffers:
         self.workers[worker].host.offer(slot, env_fn)
         return dump(None)
+
+
+class SerialBackend(LocalBackend):
+    """Builds and steps the envs in the caller's thread, one after another, whenever the caller waits.
+
+    It is for debugging, and the reference for all others.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loops: list[_core.WorkerLoop] = []
+
+    def run_in(self, worker: LocalWorker, work: Callable[[], Any]) -> Any:
+        return work()
+
+    def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
+        for worker in self.workers:
+            worker.host.interrupts = self.interrupts
+            self._loops.append(worker.host.start(layout, arena, defaults.for_successor(worker.env_ids)))
+
+    def watch(self, hub: _core.Hub) -> None:
+        hub.callbacks.pump = self._pump
+
+    def _pump(self) -> None:
+        for loop, worker in zip(self._loops, self.workers, strict=True):
+            worker.alive = not loop.run_available()
+
+    def stop(self, timeout: float) -> None:
+        for worker in self.workers:
+            worker.close()
+        self._loops = []
+
+    def abandon(self) -> None:
+        self.stop(0)

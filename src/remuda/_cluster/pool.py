@@ -22,8 +22,7 @@ from remuda._engine.commands.succession import succeed
 from remuda._engine.options.checks import check_timeout
 from remuda._engine.options.pool_options import EnvFn
 from remuda._engine.rollouts.shard_rollout import ShardRollouts
-from remuda._engine.startup.inheritance import Inheritance
-from remuda._engine.startup.start import lay_out
+from remuda._engine.startup.start import Inheritance, lay_out
 from remuda._engine.supervision.fault_log import log_alike
 from remuda._factories import check_env_fns
 from remuda._keywords import names_keywords

@@ -14,7 +14,7 @@ from remuda._cluster.messages import Answer, RolloutOrder
 from remuda._cluster.ray import actors
 from remuda._engine.options.checks import int_from
 from remuda._engine.rollouts.shard_rollout import ShardRollout, ShardRollouts
-from remuda._engine.startup.inheritance import Counts
+from remuda._engine.startup.start import Counts
 from remuda._system.finalizers import hand_over
 from remuda._training.acting import check_policy
 from remuda._training.arguments import check_seed

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from remuda import Batch, Fault, Pool, PoolOptions, RestartLimitError
+from remuda import Batch, Fault, Pool, PoolOptions, RemudaError, RestartLimitError
 from remuda._progress.bar import Bar
 from remuda._seeds import derive_seed
 from remuda._training.acting import Actor, Policy, check_policy
@@ -27,9 +29,7 @@ from remuda._training.arguments import (
     check_seeds,
     check_videos,
 )
-from remuda._training.closing import ClosingPool
-from remuda._training.evaluation import Evaluation
-from remuda._training.own_faults import is_own
+from remuda._training.evaluation import Evaluation, is_own
 from remuda._training.success import Success, check_success, is_success
 from remuda._training.videos import Videos
 from remuda._wire.codec import SpaceCodec
@@ -316,3 +316,24 @@ class _Play:
         for env, one in zip(batch.env_ids.tolist(), row_objects or (), strict=False):
             kept[env] = one
         self._obs = self._codec.build_batch(arrays, kept)
+
+
+class ClosingPool:
+    """A context manager that yields a pool, and closes it at the end.
+
+    Errors of closing are logged. If they were raised, they would replace results that are complete, or a first error.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def __enter__(self) -> Pool:
+        return self._pool
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._pool.__exit__(kind, error, trace)
+        except RemudaError as failed:
+            logging.getLogger("remuda").error("%s", failed, exc_info=failed)

@@ -11,25 +11,24 @@ from typing import Any, Protocol, TypeVar
 
 from remuda import _core
 from remuda._backends.base import Assignment, Queues, death_of
-from remuda._backends.flag import Flag
 from remuda._backends.forkserver.client import ServerError
 from remuda._backends.process.os_process import WorkerProcess, end_all
 from remuda._backends.process.start_methods import Launch, Launcher, occupy_standard_descriptors
-from remuda._backends.process.start_wait import LateError, StartWait
 from remuda._backends.process.worker import ProcessWorker, start_timeout
 from remuda._backends.process.worker_configs import WorkerConfigs
+from remuda._backends.waiting import Flag, LateError, StartWait
 from remuda._progress.bar import BuildBar
 from remuda._relay.output import Output, WorkerOutput, open_outputs
 from remuda._relay.receiver import Relay, ShownWarnings
 from remuda._relay.stacks import stack_of
-from remuda._system.apart import run_apart
 from remuda._system.cores import core_for
 from remuda._system.ending import Ending
 from remuda._system.finalizers import hand_over
 from remuda._system.forks import register_holder
 from remuda._system.limits import check_descriptors
 from remuda._system.oom import OomWatch
-from remuda._system.polling import wait_readable
+from remuda._system.own_thread import run_apart
+from remuda._system.sockets import wait_readable
 from remuda._wire.channel import NonsenseError
 from remuda._wire.failures import Interrupts, build_error, load_failure, not_loaded, raised
 from remuda._wire.info_columns import InfoColumn

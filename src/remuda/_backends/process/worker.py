@@ -8,8 +8,8 @@ from functools import partial
 from remuda._backends.process.os_process import WorkerProcess, reap
 from remuda._relay.output import Output
 from remuda._relay.stacks import stack_of
-from remuda._system.apart import run_apart
 from remuda._system.oom import OomWatch
+from remuda._system.own_thread import run_apart
 from remuda._wire.channel import SocketChannel
 from remuda._worker.main import WorkerConfig
 from remuda.errors import MemoryVerdict, StartTimeoutError, WorkerDiedError

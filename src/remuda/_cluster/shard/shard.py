@@ -34,7 +34,7 @@ from remuda._cluster.shard.renumbering import Renumbering
 from remuda._engine.commands.answers import Answers
 from remuda._engine.pool.pool import succeeding_pool
 from remuda._engine.pool.state_checks import is_fresh, not_in_episode
-from remuda._engine.startup.inheritance import IS_FRESH_ON_SHARD, RESETS, Counts, progress_of
+from remuda._engine.startup.start import IS_FRESH_ON_SHARD, RESETS, Counts, progress_of
 from remuda._engine.supervision.faults import was_lost
 from remuda._wire.failures import pickled_exception, portable
 from remuda._wire.layout import Layout

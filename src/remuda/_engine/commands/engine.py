@@ -37,7 +37,7 @@ from remuda._engine.supervision.supervisor import Supervisor
 from remuda._engine.supervision.thread import SupervisorThread
 from remuda._engine.supervision.worker_faults import WorkerFaults
 from remuda._engine.tracing.tracer import PoolTracer
-from remuda._system.exiting import hold_daemon_thread
+from remuda._system.interpreter import hold_daemon_thread
 from remuda._tensors.cuda import finish_all
 from remuda._wire.pool_description import PoolDescription, start_of
 from remuda.errors import ClosedError, RemudaError, StateError

@@ -16,12 +16,14 @@ from gymnasium import Space
 
 from remuda import _core
 from remuda._engine.options.checks import (
+    Option,
     autoreset_mode,
     checked_by,
     int_from,
     memory_limit,
     module_names,
     one_of,
+    option,
     seconds,
     single_space,
     true_or_false,
@@ -30,10 +32,9 @@ from remuda._engine.options.checks import (
 from remuda._engine.options.crash_dir import CrashDir, crash_dir_for
 from remuda._engine.options.extras import Extras, check_extras
 from remuda._engine.options.fault_policy import FaultPolicy, OnFault
-from remuda._engine.options.option import Option, option
 from remuda._relay.output import WorkerOutput, check_output
-from remuda._system.backend_here import backend_here
 from remuda._system.interpreter import no_command
+from remuda._system.machine import backend_here
 
 EnvFn: TypeAlias = Callable[[], Any]
 BackendName: TypeAlias = Literal["auto", "process", "thread", "serial"]

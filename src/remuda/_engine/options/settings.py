@@ -12,7 +12,7 @@ from remuda._engine.options.pool_options import OPTIONS, OptionValues, PoolOptio
 from remuda._engine.options.refusals import check_pairs
 from remuda._engine.stats.choice import WorkerChoice, one_each
 from remuda._relay.receiver import ShownWarnings
-from remuda._system.backend_here import backend_here
+from remuda._system.machine import backend_here
 from remuda._wire.autoreset import AUTORESET_MODES, AutoresetMode
 
 # The default of `num_workers` if no other option needs one worker for each env.

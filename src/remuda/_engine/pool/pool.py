@@ -14,30 +14,28 @@ from gymnasium import Space
 
 from remuda import _core
 from remuda._backends.base import Backend, Worker
-from remuda._backends.deadline import Deadline
+from remuda._backends.waiting import Deadline
 from remuda._engine.commands.engine import Engine, shares_of_parts, with_hub_lock
 from remuda._engine.commands.resets import Options
 from remuda._engine.options.checks import check_timeout, is_int
 from remuda._engine.options.pool_options import EnvFn, PoolOptions, RemoteBackend
 from remuda._engine.options.settings import Settings, signature_of_pool
-from remuda._engine.pool.advice import advice, say_once
 from remuda._engine.pool.part import Part
 from remuda._engine.rollouts.columns import Declared
 from remuda._engine.rollouts.rollout import Rollout
 from remuda._engine.running import Running, Stoppable
 from remuda._engine.seeds import Seed
 from remuda._engine.startup.auto import settle
-from remuda._engine.startup.inheritance import Inheritance
-from remuda._engine.startup.start import start
+from remuda._engine.startup.start import Inheritance, start
 from remuda._engine.stats.pool_stats import PoolStats
+from remuda._engine.stats.verdict import advice, say_once
 from remuda._engine.tracing.trace import NUM_EVENTS, Trace, note_new_pool
 from remuda._factories import check_env_fns
 from remuda._keywords import names_keywords
 from remuda._system.cores import usable_cores
-from remuda._system.exiting import is_exiting, leave_pools_alone
 from remuda._system.finalizers import hand_over, prepare
 from remuda._system.forks import run_in_children
-from remuda._system.interpreter import is_importing_main
+from remuda._system.interpreter import is_exiting, is_importing_main, leave_pools_alone
 from remuda.errors import RemudaError, StateError
 
 if TYPE_CHECKING:

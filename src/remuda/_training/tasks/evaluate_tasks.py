@@ -17,10 +17,9 @@ from remuda._keywords import check_keywords
 from remuda._progress.bar import Bar
 from remuda._training.acting import Policy, check_policy
 from remuda._training.arguments import check_count, check_progress, check_seed, check_videos
-from remuda._training.closing import ClosingPool
-from remuda._training.tasks.driver import Driver
+from remuda._training.evaluate import ClosingPool
+from remuda._training.tasks.driver import Driver, Report
 from remuda._training.tasks.fingerprint import Fingerprint
-from remuda._training.tasks.report import Report
 from remuda._training.tasks.results import TaskResults
 from remuda._training.tasks.results_file import ResultsFile, describe_run
 from remuda._training.tasks.task import Task, check_tasks
