@@ -38,8 +38,7 @@ copybutton_exclude = ".linenos, .gp, .go"
 # Sphinx imports the faces with mocks of the libraries that they imitate. ALF has a stand-in instead of a
 # mock: ALF's decorator must return the face's classes, which a mock of the decorator would not.
 autodoc_mock_imports = [
-    *("ding", "ditk", "easydict", "mlagents", "mlagents_envs", "ray"),
-    *("stable_baselines3", "torch", "treetensor", "treevalue"),
+    *("ding", "ditk", "easydict", "mlagents", "mlagents_envs", "stable_baselines3", "torch", "treetensor", "treevalue")
 ]
 sys.path.insert(0, str(DOCS.parent / "tests" / "faces" / "support" / "alf_stand_in"))
 autodoc_member_order = "bysource"

@@ -181,11 +181,8 @@ if not TYPE_CHECKING:  # hidden from type checkers, which would otherwise accept
 
     def __dir__() -> list[str]:
         """Returns only the public names that can be imported: tools such as ``help()`` import each listed name."""
-        from importlib.util import find_spec
-
         from remuda._faces.frameworks import FRAMEWORKS
 
-        missing = {face.partition(".")[2] for face, framework in FRAMEWORKS.items() if not framework.is_installed}
-        if find_spec("ray") is None:
-            missing.add("ClusterPool")
-        return sorted({*globals(), *__all__, *_FACES} - missing)
+        missing = {face for face, framework in FRAMEWORKS.items() if not framework.is_installed}
+        faces = [face for face in _FACES if f"remuda.{face}" not in missing]
+        return sorted({*globals(), *__all__, *faces})

@@ -42,11 +42,7 @@ class Ray(ClusterDescription, RemoteBackend):
     """
 
     def pool_type(self) -> type[ClusterPool]:
-        """The class of the pool that drives the shards.
-
-        Raises:
-            MissingFrameworkError: Ray is not installed.
-        """
-        from remuda._cluster.pool import ClusterPool  # imported here because it imports Ray
+        """The class of the pool that drives the shards."""
+        from remuda._cluster.pool import ClusterPool  # imported here because only a pool needs it
 
         return ClusterPool

@@ -9,15 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from remuda import Pool, PoolOptions
-from remuda._cluster.driver.backend import RayBackend
-from remuda._cluster.driver.figures import FigureMirror
 from remuda._cluster.driver.options import ClusterOptions
-from remuda._cluster.driver.remote_worker import RemoteWorker
 from remuda._cluster.driver.shares import Share
-from remuda._cluster.ray.actors import Cluster
-from remuda._cluster.ray.policies import Publisher
-from remuda._cluster.resizing import Resizing, check_resize
-from remuda._cluster.rollouts import Rollouts, check_rollouts
 from remuda._engine.commands.succession import succeed
 from remuda._engine.options.checks import check_timeout
 from remuda._engine.options.pool_options import EnvFn
@@ -31,8 +24,13 @@ from remuda._worker.env_report import Reports
 from remuda.errors import Fault, StateError
 from remuda.stats import PoolStats
 
+# Methods import the modules that import Ray, because `from remuda import *` imports this one, also without Ray.
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11
+
+    from remuda._cluster.driver.backend import RayBackend
+    from remuda._cluster.driver.remote_worker import RemoteWorker
+    from remuda._cluster.rollouts import Rollouts
 
 _LOOK = 0.02  # seconds
 
@@ -51,6 +49,7 @@ class ClusterPool(Pool):
         num_workers: The number of workers of all shards together.
 
     Raises:
+        MissingFrameworkError: Ray is not installed.
         TypeError: `backend` is no `remuda.Ray`.
         ValueError: An option is invalid, or clusters do not support it.
         StartTimeoutError: The cluster did not answer, or had no room for the shards in time.
@@ -60,6 +59,10 @@ class ClusterPool(Pool):
 
     def __init__(self, env_fns: Sequence[EnvFn], **options: Unpack[PoolOptions]) -> None:
         """Starts the shards and waits until they have built the envs; see the class."""
+        from remuda._cluster.driver.backend import RayBackend
+        from remuda._cluster.ray.actors import Cluster
+        from remuda._cluster.ray.policies import Publisher
+
         factories = check_env_fns(env_fns)
         prepare()
         checked = ClusterOptions(factories, options)
@@ -71,6 +74,8 @@ class ClusterPool(Pool):
             self._engine.running.workers.count_restart(link.workers[0].index)
 
     def _begin_on(self, backend: RayBackend, reports: Reports, inherited: Inheritance | None = None) -> None:
+        from remuda._cluster.driver.figures import FigureMirror
+
         self._backend, options = backend, backend.options
         self._take_over(backend.settings, lay_out(backend.settings, backend, reports, inherited=inherited))
         engine = self._engine
@@ -110,6 +115,8 @@ class ClusterPool(Pool):
             TypeError: `policy` is not such an object.
             StateError: An env is in flight.
         """
+        from remuda._cluster.rollouts import Rollouts, check_rollouts
+
         self._engine.check_open()
         self._close_rollouts()
         engine = self._engine
@@ -192,6 +199,8 @@ class ClusterPool(Pool):
             ShardDiedError: A shard died meanwhile. The policy of `faults` was applied; call `resize` again.
             BrokenPoolError, ClosedError: The pool is broken or closed.
         """
+        from remuda._cluster.resizing import Resizing, check_resize
+
         old, backend = self._engine, self._backend
         old.check_open()
         check_timeout(timeout)
@@ -217,6 +226,8 @@ class ClusterPool(Pool):
     @property
     def workers(self) -> tuple[RemoteWorker, ...]:  # type: ignore[override]
         """The workers of all shards; see `Pool.workers`. Each also has `shard` and `node`."""
+        from remuda._cluster.driver.remote_worker import RemoteWorker
+
         return tuple(
             RemoteWorker(one.index, one.name, one.env_ids, self._backend.link_of[one.index])
             for one in self._backend.workers
