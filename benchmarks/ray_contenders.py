@@ -56,7 +56,7 @@ def rolling(
 ) -> Race:
     """Takes rollouts from shards, which fill the next ones meanwhile. Each turn first drops the earlier rollouts."""
     in_flight = 2
-    pool: Any = stack.enter_context(remuda.Pool(env_fns, backend=backend))
+    pool: Any = stack.enter_context(remuda.ClusterPool(env_fns, backend=backend))
     rollouts = pool.rollouts(policy, steps=steps, in_flight=in_flight)
     after_each = (lambda: pool.publish(policy)) if publishes else None
 

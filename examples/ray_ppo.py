@@ -227,7 +227,7 @@ def on_cluster(agent: Agent, address: str | None, options: argparse.Namespace) -
     where = remuda.Ray(shards=options.shards, address=address, backend="serial")
     settings: dict[str, Any] = {"seeding": "per_episode", "faults": "restart"}
     settings["start_timeout"] = 600  # seconds; a cluster may have to start machines first
-    with remuda.Pool([make_env] * NUM_ENVS, backend=where, **settings) as pool:
+    with remuda.ClusterPool([make_env] * NUM_ENVS, backend=where, **settings) as pool:
         pool.reset(seed=options.seed)
         with pool.rollouts(agent, steps=STEPS, in_flight=options.in_flight) as rollouts:
             return train(agent, rollouts, pool.publish, options.steps)

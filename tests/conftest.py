@@ -20,7 +20,7 @@ from reaper import note_test, start_reaper
 from remuda import _core
 from remuda._backends.forkserver import client
 from remuda._engine.options import settings as pool_settings
-from remuda._system.polling import wait_readable
+from remuda._system.sockets import wait_readable
 
 # The examples are the same in every run. There is no deadline, because a busy machine draws them slowly.
 settings.register_profile(

@@ -89,16 +89,21 @@ def described() -> Iterator[Described]:
             text = inspect.getdoc(found) or ""
             yield Described(path, found, text)
             if inspect.isclass(found) and not issubclass(found, (Enum, dict)):
+                text = "".join(inspect.getdoc(base) or "" for base in found.__mro__ if is_ours(base))
                 for member, value in own_members(found).items():
                     # A method without a docstring inherits that of the method that it overrides.
                     yield Described(f"{path}.{member}", value, inspect.getdoc(getattr(found, member)) or "", text)
 
 
+def is_ours(cls: type[Any]) -> bool:
+    return cls.__module__.startswith("remuda")
+
+
 def own_members(cls: type[Any]) -> dict[str, Any]:
     """Returns the methods and properties that remuda defines, including those of private base classes."""
-    bases = [base for base in cls.__mro__ if base.__module__.startswith("remuda")]
+    bases = filter(is_ours, cls.__mro__)
     found: dict[str, Any] = {}
-    for base in reversed(bases):
+    for base in reversed(list(bases)):
         for name, value in vars(base).items():
             member = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
             if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
@@ -153,6 +158,7 @@ RAISES_NOTHING = (
     "remuda.Rollout.lay_out",
     "remuda.RolloutStep.starts_episodes",
     "remuda.ShardRollouts.close",
+    "remuda.Ray.pool_type",
     "remuda.sb3.SubprocVecEnv.has_written",
     "remuda.sb3.SubprocVecEnv.seed",
     "remuda.gymnasium.uninstall",

@@ -140,7 +140,7 @@ def figures(pool: Pool) -> dict[str, float]:
 
 def clusters() -> None:
     cluster = remuda.Ray(shards=2, cpus_per_shard=4, placement="spread", backend="serial")
-    with Pool([make] * 8, backend=cluster, faults="restart") as pool:
+    with remuda.ClusterPool([make] * 8, backend=cluster, faults="restart") as pool:
         rollout: remuda.ShardRollout = next(pool.rollouts(policy, steps=32))
         version: int = pool.publish(policy)
         print(version, rollout.shard, rollout.obs, rollout.rewards, rollout.lost)

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from remuda import pettingzoo as pettingzoo
     from remuda import sb3 as sb3
     from remuda._cluster.backend_option import Ray
+    from remuda._cluster.pool import ClusterPool
     from remuda._tensors.moving import to_torch
     from remuda._tensors.tensors import TensorBatch, TensorRollout
     from remuda._training.acting import PolicyContext
@@ -81,6 +82,7 @@ __all__ = [
     "Call",
     "CloseTimeoutError",
     "ClosedError",
+    "ClusterPool",
     "Collector",
     "Comparison",
     "Comparisons",
@@ -148,6 +150,7 @@ __all__ = [
 
 _FACES = ("alf", "ding", "gymnasium", "mlagents", "pettingzoo", "sb3")
 _LATER = {  # the module that defines each public name
+    "ClusterPool": "remuda._cluster.pool",
     "Collector": "remuda._training.collect",
     "Comparison": "remuda._training.tasks.compare",
     "Comparisons": "remuda._training.tasks.compare",

@@ -66,7 +66,6 @@ def names_keywords(
     also: Iterable[str] = (),
     refused: Mapping[str, str] = MappingProxyType({}),
     option: str | None = None,
-    called: str | None = None,
 ) -> Callable[[type[T]], type[T]]:
     """A decorator of classes: for an unknown keyword, the constructor's error suggests a similar one.
 
@@ -75,7 +74,6 @@ def names_keywords(
         refused: keywords of these that it refuses, and what to do instead.
         option: the option of a pool that accepts an instance of the class. If a constructor with this option gets a
             keyword of the class, its error names the option.
-        called: the name of the class in the caller's code; None: the class's name.
     """
 
     def naming(cls: type[T]) -> type[T]:
@@ -89,8 +87,8 @@ def names_keywords(
         @functools.wraps(constructor)
         def checking(self: Any, *args: Any, **kwargs: Any) -> None:
             for keyword in kwargs.keys() & refused.keys():
-                raise TypeError(f"{called or cls.__name__}() takes no {keyword}=: {refused[keyword]}")
-            check_keywords(called or cls.__name__, kwargs, taken)
+                raise TypeError(f"{cls.__name__}() takes no {keyword}=: {refused[keyword]}")
+            check_keywords(cls.__name__, kwargs, taken)
             constructor(self, *args, **kwargs)
 
         cls.__init__ = checking  # type: ignore[method-assign]

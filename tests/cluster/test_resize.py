@@ -14,7 +14,7 @@ from cluster.test_unstarted import Blocker, in_a_thread
 from cluster_envs import Scripted, actions, fail, kill_shard, rows_by_env
 
 import remuda
-from remuda import EnvError, Pool, ShardDiedError, StartTimeoutError, StateError
+from remuda import ClusterPool, EnvError, Pool, ShardDiedError, StartTimeoutError, StateError
 
 NUM_ENVS, STEPS, RESIZE_AT, KILL_AT = 6, 24, {6: 3, 14: 1}, {10: [0, 1], 17: [0, 1, 2, 3, 4, 5]}
 SEEDED: Any = {"seeding": "per_episode", "faults": "restart"}
@@ -175,8 +175,8 @@ def test_the_death_of_a_shard_during_a_resize_is_a_fault(tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("kept_actors")
 def test_invalid_resizes_are_refused() -> None:
-    with Pool([Scripted] * 2, backend="serial") as here, pytest.raises(NotImplementedError, match="for resize, got"):
-        here.resize(2)
+    with pytest.raises(TypeError, match=r"expected backend=remuda.Ray\(...\) for a ClusterPool, got 'serial'"):
+        ClusterPool([Scripted] * 2, backend="serial")
     packed = remuda.Ray(backend="serial", placement="pack")
     with Pool([Scripted] * 2, backend=packed) as pool, pytest.raises(ValueError, match="resized, got 'pack': the room"):
         pool.resize(2)

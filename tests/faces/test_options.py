@@ -27,7 +27,6 @@ from test_public_names import public_names
 
 import remuda
 from remuda import FaultPolicy, Pool, PoolOptions
-from remuda._worker.second_build import Limits
 from remuda.gymnasium import AsyncVectorEnv
 from remuda.stats import WorkerChoice
 
@@ -35,10 +34,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
     pytest.mark.filterwarnings("ignore"),  # from old frameworks
 ]
-
-
-def same(operation: str, where: Any) -> Any:
-    return operation, where
 
 
 def one(env: Any) -> int:
@@ -77,7 +72,6 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "crash_dir": ("records", {}),
     "worker_output": ("capture", {"backend": "process"}),
     "log_advice": (False, {}),
-    "rename_operation": (same, {}),
 }
 
 Make = Callable[..., Any]  # makes the face's object with two envs and these options
@@ -175,7 +169,6 @@ REFUSED: dict[str, dict[str, str]] = {
         "autoreset": "requests",
         "extras": "decision steps",
         "observation_space": "requests",
-        "rename_operation": "reports",
         "resets_ahead": "requests",
         "seeding": "factory",
         "spares": "stand in",
@@ -283,11 +276,11 @@ def test_the_number_of_workers_is_measured_by_default_or_on_request(
 ) -> None:
     """Only the pool and `make_vec` measure by default. Faces keep the number of workers of the library that they
     imitate."""
-    monkeypatch.setattr("remuda._engine.startup.auto.LIMITS", Limits(alone=1e9, importing=1e9))
+    monkeypatch.setattr("remuda._engine.startup.auto.LONGEST_BUILD", 1e9)
 
-    def choose(measured: Any, num_envs: int, cores: int, backend: Any, wake: float | None) -> WorkerChoice:
+    def choose(measured: Any, num_envs: int, cores: int, wake: float | None) -> WorkerChoice:
         """Chooses the serial backend if the caller may step the envs, and two workers otherwise."""
-        return WorkerChoice(2, backend, "test") if wake is None else WorkerChoice(1, "serial", "test")
+        return WorkerChoice(2, "process", "test") if wake is None else WorkerChoice(1, "serial", "test")
 
     monkeypatch.setattr("remuda._engine.startup.auto.choose", choose)
     found = [({}, face in MEASURING, ("process", 2))]

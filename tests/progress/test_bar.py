@@ -138,9 +138,9 @@ def test_a_second_bar_hides_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr(sys, "stderr", stderr := Stderr())
-    one, other = bar.Bar("one", 3, 0.0), bar.Bar("other", 3, 0.0)
-    one.show(lambda: 1)
-    other.show(lambda: 2)
+    one, other = bar.Bar("one", 3, True), bar.Bar("other", 3, True)
+    one.show(1)
+    other.show(2)
     # stderr is replaced by a proxy that redraws the second bar after other output
     assert "one" in stderr.getvalue() and sys.stderr is not stderr
     one.hide()  # the first bar is hidden already

@@ -17,9 +17,8 @@ import pytest
 from interrupting import Interrupt
 from programs import holdings
 
-from remuda._backends.flag import Flag
-from remuda._system.apart import run_apart
-from remuda._system.own_thread import OwnThread
+from remuda._backends.waiting import Flag
+from remuda._system.own_thread import OwnThread, run_apart
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only worker processes need it")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from remuda._training.binomial import interval
+from remuda._training.success import interval
 
 stats = pytest.importorskip("scipy.stats")
 

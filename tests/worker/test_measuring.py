@@ -1,14 +1,10 @@
-"""Measurement of an env's costs, on clocks that only the env advances, and the decision whether to try a second env."""
+"""Measurement of an env's costs, on clocks that only the env advances."""
 
 from __future__ import annotations
 
-import logging
 import os
-import re
 import subprocess
-import sys
 import time
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,13 +12,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from drawing_envs import ViewingEnv
 from gymnasium import spaces
 from old_gymnasium import GYMNASIUM_MODES, sync_vector_env
 from pool_envs import CountingEnv, HookedEnv
 
-from remuda._worker.measuring import Measured, Moment, measure, read_clocks, spent
-from remuda._worker.second_build import FirstBuild, Limits, SecondBuild, try_second_build
+from remuda._worker.measuring import Measured, Moment, measure, measure_in_worker, read_clocks
 
 
 class Clock:
@@ -83,7 +77,6 @@ COSTS: dict[str, tuple[Times, Times, int, tuple[float, float], range]] = {
     "stolen time is no waiting": (Times(SHORT, stolen=5e-3), Times(), 10**6, (SHORT, SHORT), range(1, 10**6)),
     "first calls do not count": (Times(SHORT, first=2.0), Times(first=3.0), 10**6, (SHORT, SHORT), range(1, 10**6)),
     "steps share a reset": (Times(SHORT), Times(1e-3, waiting=1e-3), 20, (2e-4, 1.5e-4), range(1, 10**6)),
-    "1000 steps share a reset": (Times(SHORT), Times(waiting=0.2), 10**6, (3e-4, SHORT), range(1, 10**6)),
 }
 """The times of steps and resets, the steps of an episode, and the expected cost (wall and CPU) and number of steps."""
 
@@ -95,14 +88,7 @@ def test_the_cost_of_a_step(name: str) -> None:
     found = measure(TimedEnv(clock, step, reset, length), clock.read)
     assert found.cost is not None
     assert (found.cost.wall, found.cost.cpu) == pytest.approx(cost, rel=0.1 if length == 20 else 1e-6, abs=1e-12)
-    assert (found.steps in steps, found.raised) == (True, None)
-
-
-def test_time_in_the_queue_does_not_count() -> None:
-    clock = Clock()
-    before = clock.read()
-    clock.spend(cpu=1.0, waiting=2.0, queued=4.0)
-    assert spent(before, clock.read()) == pytest.approx(3.0)
+    assert (found.steps in steps, found.problem) == (True, None)
 
 
 def test_the_clocks_are_read_less_often_than_every_step() -> None:
@@ -172,7 +158,7 @@ class MaskMethodEnv(MaskedEnv):
 )
 def test_actions_obey_a_mask(env: Any) -> None:
     found = measure(env, seconds=1e-3)
-    assert (found.raised, found.steps >= 10) == (None, True)
+    assert (found.problem, found.steps >= 10) == (None, True)
 
 
 def raising_after(steps: int) -> HookedEnv:
@@ -186,7 +172,7 @@ def raising_after(steps: int) -> HookedEnv:
 @pytest.mark.parametrize(("steps", "is_known"), [(0, False), (5, False), (200, True)])
 def test_the_cost_of_an_env_that_raises_is_that_of_its_earlier_steps(steps: int, is_known: bool) -> None:
     found = measure(raising_after(steps), seconds=1000.0)
-    assert found.raised == "ValueError: illegal"
+    assert found.problem == "ValueError: illegal"
     assert (found.cost is not None) == is_known
 
 
@@ -215,7 +201,7 @@ class OwnStepsEnv(CountingEnv):
 
 def test_an_env_may_have_its_own_loop() -> None:
     env = OwnStepsEnv(length=3)
-    assert measure(env, seconds=1e-3).raised is None
+    assert measure(env, seconds=1e-3).problem is None
     assert env.total_steps >= 10
 
 
@@ -223,103 +209,19 @@ def test_an_env_may_have_its_own_loop() -> None:
 def test_a_vector_env_is_measured_in_every_autoreset_mode(mode: str) -> None:
     env = sync_vector_env([lambda: CountingEnv(length=3)] * 2, mode)
     found = measure(env, seconds=1e-3)
-    assert (found.raised, found.steps >= 10) == (None, True)
+    assert (found.problem, found.steps >= 10) == (None, True)
 
 
-# -- a second build ----------------------------------------------------------------------------------------
-
-LIMITS = Limits(alone=100.0, importing=1000.0)
-QUICK, SLOW = FirstBuild(99.0, imported=False), FirstBuild(100.0, imported=False)
-IMPORTING, LONG = FirstBuild(999.0, imported=True), FirstBuild(1000.0, imported=True)
+# -- envs with processes -----------------------------------------------------------------------------------
 
 
-class ShownEnv(CountingEnv):
-    def __init__(self) -> None:
-        super().__init__()
-        self.render_mode = "human"
-
-
-def fail() -> Any:
-    raise OSError("address in use")
-
-
-def leave() -> Any:
-    sys.exit("no")
-
-
-@pytest.mark.parametrize(
-    ("env_fn", "env", "first", "why", "limits"),
-    [
-        (CountingEnv, CountingEnv(), QUICK, None, LIMITS),
-        (CountingEnv, CountingEnv(), IMPORTING, None, LIMITS),
-        *((CountingEnv, CountingEnv(), first, "building it takes", Limits(0.0, 1e9)) for first in (QUICK, IMPORTING)),
-        (fail, CountingEnv(), SLOW, "building it takes 100000 ms", LIMITS),
-        (fail, CountingEnv(), LONG, "building it takes 1000000 ms", LIMITS),
-        (fail, ShownEnv(), QUICK, "it shows itself on a screen", LIMITS),
-        (
-            fail,
-            ViewingEnv(),
-            QUICK,
-            r"it draws in its steps \(render_mode='rgb_array'\), and envs that draw in one",
-            LIMITS,
-        ),
-        (fail, CountingEnv(), QUICK, r"could not be built a second time \(OSError: address in use\)", LIMITS),
-        (leave, CountingEnv(), QUICK, r"could not be built a second time \(SystemExit: no\)", LIMITS),
-    ],
-)
-def test_reasons_against_a_second_build(
-    env_fn: Any, env: Any, first: FirstBuild, why: str | None, limits: Limits
-) -> None:
-    found = try_second_build(env_fn, env, first, limits, own_process=False)
-    assert found.stays
-    if why is None:
-        assert found.refusal is None
-    else:
-        assert re.search(why, found.refusal or "")
-
-
-def test_an_env_that_the_factory_returns_twice_is_not_closed() -> None:
-    closed: list[Any] = []
-    env = HookedEnv(close=closed.append)
-    for again in (env, gymnasium.Wrapper(env)):
-        found = try_second_build(lambda again=again: again, env, QUICK, LIMITS, own_process=False)
-        assert found == SecondBuild("its factory returns the same object again")
-    assert closed == []
-
-
-def test_the_second_env_is_closed_even_if_it_raises() -> None:
-    closed: list[Any] = []
-
-    def close(env: Any) -> None:
-        closed.append(env)
-        raise ValueError("no")
-
-    env = HookedEnv(close=close)
-    assert try_second_build(lambda: HookedEnv(close=close), env, QUICK, LIMITS, own_process=False).refusal is None
-    assert len(closed) == 1
-    assert closed[0] is not env
-
-
-def test_an_env_that_has_started_a_process_is_not_tried() -> None:
+def test_an_env_that_has_started_a_process_is_not_measured() -> None:
     pid = os.fork()
     if pid == 0:  # the child has no children of its own
-        found = try_second_build(CountingEnv, CountingEnv(), QUICK, LIMITS, own_process=True)
+        found = measure_in_worker(CountingEnv(), ())
         simulator = subprocess.Popen(["sleep", "60"])
-        refused = try_second_build(fail, CountingEnv(), QUICK, LIMITS, own_process=True)
+        refused = measure_in_worker(CountingEnv(), ())
         simulator.kill()
         simulator.wait()
-        os._exit(found.refusal is not None or "has started a process" not in (refused.refusal or ""))
-    assert os.waitpid(pid, 0)[1] == 0
-
-
-def test_logs_and_warnings_of_the_second_build_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    def build() -> Any:
-        logging.getLogger("env").error("hello")
-        warnings.warn("hello", stacklevel=1)
-        return CountingEnv()
-
-    pid = os.fork()
-    if pid == 0:  # the child has no children of its own
-        try_second_build(build, CountingEnv(), QUICK, LIMITS, own_process=True)
-        os._exit(len(caplog.records) + (logging.root.manager.disable != logging.NOTSET))
+        os._exit(found.cost is None or "has started a process" not in (refused.problem or ""))
     assert os.waitpid(pid, 0)[1] == 0

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from remuda import _core
-from remuda._backends.flag import Flag
+from remuda._backends.waiting import Flag
 from remuda._wire.computed import Computed
 from remuda._wire.failures import Interrupts
 from remuda._wire.info_columns import InfoColumn
@@ -16,7 +16,6 @@ from remuda._wire.layout import Layout
 from remuda._wire.pickling import Buffers
 from remuda._worker.env_report import Reports
 from remuda._worker.reset_defaults import ResetDefaults
-from remuda._worker.second_build import Limits, SecondBuild
 from remuda._worker.worker_info import HostSpec
 from remuda.errors import EnvProgress, EnvTimeoutError, MemoryVerdict, RemudaError
 
@@ -149,17 +148,11 @@ class BuildingBackend(Backend, Protocol):
     """Starts workers on this machine, and runs them. One thread at a time calls its methods, `build` before others."""
 
     def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[Reports]:
-        """Starts the workers, except the first one if `build_first` has started it. Returns the reports of their envs.
+        """Starts the workers, except the first one if it has been started. Returns the reports of their envs.
 
         Shows the progress meanwhile. `timeout`: seconds for building all envs.
 
         Raises EnvError, WorkerDiedError, StartTimeoutError or ResourceError, after it has ended all workers.
-        """
-
-    def build_first(self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits) -> SecondBuild:
-        """Starts the first worker alone, with its one env, and makes it check whether that env can be built twice.
-
-        If the env `stays`, `build` starts the other workers. Raises as `build` does.
         """
 
 

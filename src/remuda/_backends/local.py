@@ -1,4 +1,4 @@
-"""The base of the thread backend and the serial backend: workers in the caller's process."""
+"""Workers in the caller's process: the serial backend, and the base that it shares with the thread backend."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from remuda import _core
 from remuda._backends.base import Assignment, Queues, Threads
 from remuda._progress.bar import BuildBar
 from remuda._relay.output import check_limit
 from remuda._wire.channel import LocalChannel
 from remuda._wire.failures import Interrupts, build_error, is_interrupt, load_failure, raised
+from remuda._wire.layout import Layout
 from remuda._wire.pickling import Buffers, dump
 from remuda._worker.env_report import BuiltEnvs, Reports
 from remuda._worker.factories import BuildError
-from remuda._worker.second_build import Limits, SecondBuild, timed, try_second_build
+from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.vector_host import make_host
 from remuda._worker.worker_info import release_unique
 from remuda.errors import WorkerDiedError
@@ -68,29 +70,23 @@ class LocalBackend:
         self.workers: list[LocalWorker] = []
         self._envs = BuiltEnvs()
         self.interrupts: Interrupts = {}
-        self._built: list[Reports] = []  # by worker
-
-    def build_first(self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits) -> SecondBuild:
-        _, first = timed(partial(self.build, assignments[:1], timeout))
-        env_fn, (env, *_) = assignments[0].env_fns[0], self.workers[0].host.envs
-        return self.run_in(self.workers[0], partial(try_second_build, env_fn, env, first, limits, own_process=False))
 
     def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[Reports]:
-        for assignment in assignments[len(self.workers) :]:
-            self.workers.append(LocalWorker(assignment, self._envs))
+        self.workers += [LocalWorker(assignment, self._envs) for assignment in assignments]
         progress = BuildBar(env for assignment in assignments for env in assignment.spec.first_slots)
 
         def before_each(env: int) -> None:
             if self.has_ended:
                 raise RuntimeError("the start was interrupted, so no more envs are built")
             progress.missing.difference_update(range(env))  # the envs are built in order
-            progress.show(at_once=True)
+            progress.show_builds(at_once=True)
 
         try:
             with progress:
-                for worker, one in list(zip(self.workers, assignments, strict=True))[len(self._built) :]:
-                    build = partial(worker.host.build, one.env_fns, one.computed, before_each)
-                    self._built.append(self.run_in(worker, build))
+                return [
+                    self.run_in(worker, partial(worker.host.build, one.env_fns, one.computed, before_each))
+                    for worker, one in zip(self.workers, assignments, strict=True)
+                ]
         except BuildError as error:  # all envs are closed
             self.stop(0)
             # A signal handler may have interrupted a factory here, in the caller's thread.
@@ -100,7 +96,6 @@ class LocalBackend:
         except BaseException:  # a signal handler has raised
             self.abandon()
             raise
-        return self._built
 
     def run_in(self, worker: LocalWorker, work: Callable[[], _Result]) -> _Result:
         """Returns `work()`, which is code of the worker's envs, called in the thread of these envs."""
@@ -120,3 +115,37 @@ class LocalBackend:
     def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Buffers:
         self.workers[worker].host.offer(slot, env_fn)
         return dump(None)
+
+
+class SerialBackend(LocalBackend):
+    """Builds and steps the envs in the caller's thread, one after another, whenever the caller waits.
+
+    It is for debugging, and the reference for all others.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loops: list[_core.WorkerLoop] = []
+
+    def run_in(self, worker: LocalWorker, work: Callable[[], Any]) -> Any:
+        return work()
+
+    def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
+        for worker in self.workers:
+            worker.host.interrupts = self.interrupts
+            self._loops.append(worker.host.start(layout, arena, defaults.for_successor(worker.env_ids)))
+
+    def watch(self, hub: _core.Hub) -> None:
+        hub.callbacks.pump = self._pump
+
+    def _pump(self) -> None:
+        for loop, worker in zip(self._loops, self.workers, strict=True):
+            worker.alive = not loop.run_available()
+
+    def stop(self, timeout: float) -> None:
+        for worker in self.workers:
+            worker.close()
+        self._loops = []
+
+    def abandon(self) -> None:
+        self.stop(0)

@@ -13,12 +13,11 @@ from queue import SimpleQueue
 from typing import Any
 
 from remuda import _core
-from remuda._backends.deadline import Deadline
 from remuda._backends.local import LocalBackend, LocalWorker
-from remuda._system.apart import Job
+from remuda._backends.waiting import Deadline
 from remuda._system.cores import core_for
 from remuda._system.interpreter import has_gil
-from remuda._system.own_thread import Thread
+from remuda._system.own_thread import Job, Thread
 from remuda._wire.layout import Layout
 from remuda._worker.env_report import close_or_warn
 from remuda._worker.reset_defaults import ResetDefaults

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from remuda._cluster.ray.description import ClusterDescription
+from remuda._cluster.description import ClusterDescription
 from remuda._engine.options.pool_options import RemoteBackend
-from remuda.errors import MissingFrameworkError
 
 if TYPE_CHECKING:
     from remuda._cluster.pool import ClusterPool
@@ -43,17 +42,7 @@ class Ray(ClusterDescription, RemoteBackend):
     """
 
     def pool_type(self) -> type[ClusterPool]:
-        """The class of the pool that drives the shards.
+        """The class of the pool that drives the shards."""
+        from remuda._cluster.pool import ClusterPool  # imported here because only a pool needs it
 
-        Raises:
-            MissingFrameworkError: Ray is not installed.
-        """
-        try:
-            from remuda._cluster.pool import ClusterPool  # imported here because it imports Ray
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] != "ray":
-                raise
-            raise MissingFrameworkError(
-                'remuda.Ray needs Ray, which is not installed: pip install "remuda-rl[ray]"', name=error.name
-            ) from error
         return ClusterPool

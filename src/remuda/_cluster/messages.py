@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from remuda import _core
 from remuda._engine.batches.infos import RawRow
-from remuda._engine.startup.inheritance import Counts, Inheritance
+from remuda._engine.startup.start import Counts, Inheritance
 from remuda._engine.supervision.fault_log import log_alike
 from remuda._wire.info_columns import InfoField
 from remuda._wire.pickling import Buffers, dump, dump_whole

@@ -9,22 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from remuda import Pool, PoolOptions
-from remuda._cluster.driver.backend import RayBackend
-from remuda._cluster.driver.figures import FigureMirror
 from remuda._cluster.driver.options import ClusterOptions
-from remuda._cluster.driver.remote_worker import RemoteWorker
 from remuda._cluster.driver.shares import Share
-from remuda._cluster.ray.actors import Cluster
-from remuda._cluster.ray.policies import Publisher
-from remuda._cluster.resizing import Resizing, check_resize
-from remuda._cluster.rollouts import Rollouts, check_rollouts
 from remuda._engine.commands.succession import succeed
 from remuda._engine.options.checks import check_timeout
 from remuda._engine.options.pool_options import EnvFn
 from remuda._engine.rollouts.shard_rollout import ShardRollouts
 from remuda._engine.running import Phase
-from remuda._engine.startup.inheritance import Inheritance
-from remuda._engine.startup.start import lay_out
+from remuda._engine.startup.start import Inheritance, lay_out
 from remuda._engine.supervision.fault_log import log_alike
 from remuda._factories import check_env_fns
 from remuda._keywords import names_keywords
@@ -33,22 +25,45 @@ from remuda._worker.env_report import Reports
 from remuda.errors import Fault, StateError
 from remuda.stats import PoolStats
 
+# Methods import the modules that import Ray, because `from remuda import *` imports this one, also without Ray.
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11
+
+    from remuda._cluster.driver.backend import RayBackend
+    from remuda._cluster.driver.remote_worker import RemoteWorker
+    from remuda._cluster.rollouts import Rollouts
 
 _LOOK = 0.02  # seconds
 
 
-@names_keywords(PoolOptions.__annotations__, called="Pool")
+@names_keywords(PoolOptions.__annotations__)
 class ClusterPool(Pool):
-    """A `Pool` with envs on the machines of a Ray cluster; see `remuda.Ray`.
+    """A `Pool` with envs on the machines of a Ray cluster, which can also fill rollouts there and be resized.
+
+    `Pool(env_fns, backend=remuda.Ray(...))` makes one too, but type checkers then see only the methods of `Pool`.
+
+    Args:
+        env_fns: See `Pool`.
+        **options: See `Pool`. `backend` must be a `remuda.Ray`.
 
     Attributes:
         num_workers: The number of workers of all shards together.
+
+    Raises:
+        MissingFrameworkError: Ray is not installed.
+        TypeError: `backend` is no `remuda.Ray`.
+        ValueError: An option is invalid, or clusters do not support it.
+        StartTimeoutError: The cluster did not answer, or had no room for the shards in time.
+        ShardDiedError: A shard died while it built its envs.
+        EnvError, InvalidEnvError, WorkerDiedError, SpaceMismatchError: See `Pool`.
     """
 
     def __init__(self, env_fns: Sequence[EnvFn], **options: Unpack[PoolOptions]) -> None:
-        """Starts the shards and waits until they have built the envs."""
+        """Starts the shards and waits until they have built the envs; see the class."""
+        from remuda._cluster.driver.backend import RayBackend
+        from remuda._cluster.ray.actors import Cluster
+        from remuda._cluster.ray.policies import Publisher
+
         factories = check_env_fns(env_fns)
         prepare()
         checked = ClusterOptions(factories, options)
@@ -60,6 +75,8 @@ class ClusterPool(Pool):
             self._engine.running.workers.count_restart(link.workers[0].index)
 
     def _begin_on(self, backend: RayBackend, reports: Reports, inherited: Inheritance | None = None) -> None:
+        from remuda._cluster.driver.figures import FigureMirror
+
         self._backend, options = backend, backend.options
         self._take_over(backend.settings, lay_out(backend.settings, backend, reports, inherited=inherited))
         engine = self._engine
@@ -71,7 +88,36 @@ class ClusterPool(Pool):
     # -- rollouts ------------------------------------------------------------------------------------------
 
     def rollouts(self, policy: Any, steps: int = 128, in_flight: int = 2, *, seed: int | None = None) -> ShardRollouts:
-        """Makes shards fill rollouts with a policy that runs in the shards. See `Pool.rollouts`."""
+        """Makes shards fill rollouts with a policy that runs in the shards, and returns the rollouts::
+
+            for rollout in pool.rollouts(policy, steps=128):
+                learner.update(rollout)
+                pool.publish(policy)
+
+        One message carries steps x n transitions. Envs continue from where they are. Envs that have not been reset are
+        reset first, and so are all envs that earlier rollouts have stepped.
+
+        Args:
+            policy: See `remuda.collect`: a callable, an object with a method `act`, or a torch module, with or
+                without a parameter `context`. It gets the observations of a shard's envs. It is pickled with all that
+                it refers to. Tensors on a GPU are copied to the CPU. A module is moved to the GPU of its shard, if the
+                shard has one. Before the first rollout, each shard seeds the global random numbers of its process
+                (`random`, NumPy, torch).
+            steps: T of each rollout.
+            in_flight: The number of rollouts of each shard that are under way or wait for the learner. With 2, a shard
+                fills one while the learner works on another. With 1, it waits for the learner.
+            seed: The seed of random numbers of the policy, from 0 up; None: a random one. Each shard has its own
+                stream.
+
+        Returns: An iterator of `ShardRollout`, and a context manager that ends it.
+
+        Raises:
+            ValueError: A number below 1, or spaces that are not made of arrays.
+            TypeError: `policy` is not such an object.
+            StateError: An env is in flight.
+        """
+        from remuda._cluster.rollouts import Rollouts, check_rollouts
+
         self._engine.check_open()
         self._close_rollouts()
         engine = self._engine
@@ -106,7 +152,18 @@ class ClusterPool(Pool):
             self._engine.faults.guards.require_reset(env)
 
     def publish(self, policy: Any) -> int:
-        """Replaces the policy of `rollouts`. See `Pool.publish`."""
+        """Replaces the policy with which shards fill `rollouts`, including its attributes.
+
+        The policy is put into Ray's object store once, for all shards. Rollouts that are requested from now on use it.
+        When the learner has taken a rollout and requests the next, the shard of the first is sent another request. So
+        the policy of a rollout is at most shards x in_flight publications old. With one shard and `in_flight=1` it is
+        the latest.
+
+        Returns: The version of the policy, which `ShardRollout.policy_version` shows.
+
+        Raises:
+            TypeError: `policy` is not an object that `rollouts` takes.
+        """
         self._engine.check_open()
         return self._publisher.publish(policy)
 
@@ -116,7 +173,35 @@ class ClusterPool(Pool):
             raise StateError("expected no rollouts under way when envs are stepped or reset; call their close() first")
 
     def resize(self, shards: int, timeout: float | None = None) -> None:
-        """Divides the envs among another number of shards. See `Pool.resize`."""
+        """Divides the envs of a cluster among more or fewer shards, for machines that were added or will be removed.
+
+        All envs are rebuilt, beside the old ones, before any takes its place. If an env cannot be built, or there is
+        no room in time, the pool stays as it was. If the cluster scales automatically, shards that wait for room make
+        it grow.
+
+        Env ids, seeds, options of resets and lasting attributes continue. Current episodes are cut off: the next
+        result of their envs is truncated, with `info["resized"]`. To continue the episodes, take the states first and
+        put them back:
+
+            states = pool.get_state()
+            pool.resize(8)
+            batch = pool.set_state(states)
+
+        Parts of the pool become invalid, as after `split(1)`. Figures in `stats()` begin again.
+
+        Args:
+            shards: The number of shards, from 1 to the number of factories.
+            timeout: Seconds to wait for room and builds; None: `start_timeout`.
+
+        Raises:
+            ValueError: `shards` is out of range, or `placement` is not "spread".
+            StateError: An env is in flight, or rollouts are open: close them first.
+            StartTimeoutError: There was no room in time. Nothing has changed.
+            ShardDiedError: A shard died meanwhile. The policy of `faults` was applied; call `resize` again.
+            BrokenPoolError, ClosedError: The pool is broken or closed.
+        """
+        from remuda._cluster.resizing import Resizing, check_resize
+
         old, backend = self._engine, self._backend
         old.check_open()
         check_timeout(timeout)
@@ -142,13 +227,20 @@ class ClusterPool(Pool):
     @property
     def workers(self) -> tuple[RemoteWorker, ...]:  # type: ignore[override]
         """The workers of all shards; see `Pool.workers`. Each also has `shard` and `node`."""
+        from remuda._cluster.driver.remote_worker import RemoteWorker
+
         return tuple(
             RemoteWorker(one.index, one.name, one.env_ids, self._backend.link_of[one.index])
             for one in self._backend.workers
         )
 
     def stats(self) -> PoolStats:
-        """Returns the figures of all shards, once they have run their commands. Figures of dead shards are lost."""
+        """Returns the figures of all shards, once they have run their commands. Figures of dead shards are lost.
+
+        Raises:
+            ClosedError: The pool is closed.
+            BrokenPoolError: The connection to Ray was shut down.
+        """
         self._engine.check_open()
         self._backend.cluster.connection.check_open()
         self._figures.update(self._backend.figures())

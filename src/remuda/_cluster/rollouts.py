@@ -14,7 +14,7 @@ from remuda._cluster.messages import Answer, RolloutOrder
 from remuda._cluster.ray import actors
 from remuda._engine.options.checks import int_from
 from remuda._engine.rollouts.shard_rollout import ShardRollout, ShardRollouts
-from remuda._engine.startup.inheritance import Counts
+from remuda._engine.startup.start import Counts
 from remuda._system.finalizers import hand_over
 from remuda._training.acting import check_policy
 from remuda._training.arguments import check_seed
@@ -29,7 +29,7 @@ _LOOK = 0.02  # seconds between two checks for successors of dead shards
 
 
 class Rollouts(ShardRollouts):
-    """The rollouts that shards fill for one call of `Pool.rollouts`.
+    """The rollouts that shards fill for one call of `ClusterPool.rollouts`.
 
     A shard's next rollout is requested when the learner takes another one, so the request can name the policy
     that the learner has published in between. Among the finished rollouts, the one that was requested first is
@@ -47,7 +47,7 @@ class Rollouts(ShardRollouts):
         number: int,
         on_close: Callable[[], None],
     ) -> None:
-        """`number`: the number of this call of `Pool.rollouts`. `on_close`: called once, when the rollouts end."""
+        """`number`: the number of this call of `ClusterPool.rollouts`. `on_close`: called once, at their end."""
         self._engine, self._backend, self._publisher = engine, backend, publisher
         self._steps, self._seed, self._number = steps, secrets.randbits(64) if seed is None else seed, number
         self._on_close: Callable[[], None] | None = on_close

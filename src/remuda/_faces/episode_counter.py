@@ -1,8 +1,10 @@
-"""Counts resets and steps for reports of faults. Some faces run them as calls, which the pool does not count."""
+"""Reports of faults for faces that run resets and steps as other operations, which the pool does not count."""
 
 from __future__ import annotations
 
-from remuda import EnvProgress
+from collections.abc import Callable
+
+from remuda import EnvProgress, Pool
 
 
 class EpisodeCounter:
@@ -22,3 +24,8 @@ class EpisodeCounter:
         """Returns the counts as an `EnvProgress`, which reports of faults contain."""
         episode = self._resets - 1 if self._resets else None
         return EnvProgress(env_id, episode, self._steps, seed=None, resets_since_seed=0)
+
+
+def rename_operations(pool: Pool, rename: Callable[[str, EnvProgress], tuple[str, EnvProgress]]) -> None:
+    """Sets the function that takes the operation and the progress of an env, and returns those for reports."""
+    pool._engine.tracker.rename = rename

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import remuda
-from remuda._system.backend_here import backend_here
+from remuda._system.machine import backend_here
 
 
 def set_worker_defaults(options: Any, name: str) -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
+from math import inf
 from textwrap import shorten
 from typing import Any, ClassVar
 
@@ -45,50 +46,46 @@ class Bar:
 
     shown: ClassVar[Bar | None] = None  # the visible bar; a terminal has room for one
 
-    def __init__(self, what: str, total: int, after: float, *, stays: bool = False) -> None:
-        """`what`: the text before the bar. `after`: its delay in seconds. `stays`: `hide` leaves the bar visible."""
+    def __init__(self, what: str, total: int, progress: bool | None = None, *, stays: bool = False) -> None:
+        """Makes a bar that is not visible yet.
+
+        Args:
+            what: The text before the bar.
+            total: The count at the end.
+            progress: Whether to show the bar. None: after `PATIENCE`, if `is_watched`.
+            stays: Whether `hide` leaves the bar visible.
+        """
         self._what, self._total, self._stays = what, total, stays
+        self._is_on = is_watched() if progress is None else progress
         self._begin = clock()
-        self._due = self._begin + after
+        self._due = self._begin + (0.0 if progress else PATIENCE)
         self._progress: Any = None  # rich's bar, from the first drawing on, because its import takes time
 
-    def show(self, done: Callable[[], int], note: Callable[[], str] = lambda: "", *, at_once: bool = False) -> float:
-        """Draws the bar if a drawing is due. Returns the seconds until the next drawing is due.
-
-        `done`: how many of the total; `note`: the text behind the bar; both are called when it is drawn. `at_once`:
-        draws a visible bar now, because the next call may be far.
-        """
-        now = clock()
-        if now < self._due and not (at_once and Bar.shown is self):
-            return self._due - now
-        self._due = now + INTERVAL
+    def show(self, done: int, note: Callable[[], str] = lambda: "", *, at_once: bool = False) -> None:
+        """Draws the bar if a drawing is due, or `at_once` if it is visible. `note`: returns the text behind the bar."""
+        if not self._is_on or (clock() < self._due and not (at_once and Bar.shown is self)):
+            return
+        self._due = clock() + INTERVAL
         if self._progress is None:
             self._progress = rich_progress(self._what, stays=self._stays)
             self._progress.add_task("", total=self._total, note="")
             self._progress.tasks[0].start_time = self._begin  # the shown time includes the time before the bar appeared
-        self._progress.update(self._progress.tasks[0].id, completed=done(), note=note())
+        self._progress.update(self._progress.tasks[0].id, completed=done, note=note())
         if Bar.shown is self:
             self._progress.refresh()
         else:
             make_way()
             Bar.shown = self
             self._progress.start()
-        return INTERVAL
-
-    def finish(self, done: int, note: str = "") -> None:
-        """Shows the final count `done` and `note`, and hides the bar."""
-        if Bar.shown is self:
-            self._progress.update(self._progress.tasks[0].id, completed=done, note=note)
-        self.hide()
 
     def hide(self) -> None:
-        """Hides the bar until the next `show`."""
+        """Hides the bar until the next `show`, before other output is written or a worker is forked."""
         if Bar.shown is self:
             Bar.shown, self._due = None, 0.0
             self._progress.stop()
 
 
-class BuildBar:
+class BuildBar(Bar):
     """The progress of building envs: a bar in a terminal, otherwise one log record if the builds take long.
 
     A context manager, which hides the bar at its end.
@@ -100,22 +97,16 @@ class BuildBar:
     def __init__(self, env_ids: Iterable[int]) -> None:
         """`env_ids`: the envs to build; of each vector env, the first one."""
         self.missing = set(env_ids)
-        self._total = len(self.missing)
-        self._bar = Bar("building envs", self._total, PATIENCE) if is_watched() else None
-        self._log_at: float | None = clock() + LOG_PATIENCE
+        super().__init__("building envs", len(self.missing))
+        self._log_at = inf if self._is_on else self._begin + LOG_PATIENCE
 
-    def show(self, most: float | None = None, *, at_once: bool = False) -> float | None:
-        """Shows the progress if that is due. Returns the seconds until the next call is due, at most `most`."""
-        if self._bar is not None:
-            left = self._bar.show(lambda: self._total - len(self.missing), self._note, at_once=at_once)
-        elif self._log_at is None:
-            return most
-        elif (left := self._log_at - clock()) <= 0:
-            self._log_at = None
-            built, missing = self._total - len(self.missing), name_some("env", self.missing)
+    def show_builds(self, *, at_once: bool = False) -> None:
+        """Shows the progress if that is due, or `at_once` if the bar is visible."""
+        built = self._total - len(self.missing)
+        self.show(built, self._note, at_once=at_once)
+        if clock() >= self._log_at:
+            self._log_at, missing = inf, name_some("env", self.missing)
             _logger.info("%d of %d envs are built after %.0f s; missing: %s", built, self._total, LOG_PATIENCE, missing)
-            return most
-        return left if most is None else min(left, most)
 
     def _note(self) -> str:
         return shorten(f"waits for {name_some('env', self.missing)}", _MAX_NOTE, placeholder=" ...")
@@ -125,11 +116,6 @@ class BuildBar:
 
     def __exit__(self, *error: object) -> None:
         self.hide()
-
-    def hide(self) -> None:
-        """Hides the bar until the next `show`, before other output is written or a worker is forked."""
-        if self._bar is not None:
-            self._bar.hide()
 
 
 def rich_progress(what: str, *, stays: bool) -> Any:

@@ -14,8 +14,7 @@ from remuda._progress.bar import make_way
 from remuda._relay.log import logger, print_error_of_handler
 from remuda._relay.records import MAX_BYTES, SentWarning
 from remuda._system.forks import fork_safe_lock
-from remuda._system.polling import wait_readable
-from remuda._system.sockets import socket_pair
+from remuda._system.sockets import socket_pair, wait_readable
 
 ShownWarnings: TypeAlias = dict[str, dict[Any, Any]]  # by file: its registry of shown warnings, for `warn_explicit`
 

@@ -14,8 +14,8 @@ from _queue import SimpleQueue  # the original, which gevent does not replace
 from collections.abc import Callable
 
 from remuda import _core
-from remuda._system.exiting import is_exiting
 from remuda._system.forks import run_in_children
+from remuda._system.interpreter import is_exiting
 from remuda._system.originals import thread, time
 from remuda._system.own_thread import OwnThread
 

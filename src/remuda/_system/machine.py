@@ -1,10 +1,15 @@
-"""Describes the machine and the software of a measurement."""
+"""The machine and the installed software, and the kind of workers that they support."""
 
 from __future__ import annotations
 
+import functools
+import logging
 import platform
+import sys
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 _PACKAGES = (
     "remuda-rl",
@@ -47,3 +52,30 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def backend_here(*, warns: bool = True) -> Literal["process", "thread"]:
+    """Returns "process" on Linux, and "thread" elsewhere. `warns`: whether to log the consequence, once a program."""
+    if sys.platform == "linux":
+        return "process"
+    if warns:
+        _warn()
+    return "thread"
+
+
+@functools.cache
+def _warn() -> None:
+    logging.getLogger("remuda").warning(
+        "remuda: expected Linux, which worker processes need, got %s: envs run in threads of this process instead. "
+        "They share the GIL, so that steps written in Python do not run in parallel, and an env that crashes its "
+        "process crashes the program. Pass backend='thread' to silence this",
+        sys.platform,
+    )
+
+
+def is_installed(package: str) -> bool:
+    """Returns whether a package can be imported, without importing it."""
+    try:
+        return find_spec(package) is not None
+    except ValueError:  # raised if sys.modules has None for the package, which prevents its import
+        return False

@@ -46,8 +46,8 @@ class PolicyContext:
     Attributes:
         env_ids: (k,) int64: the ids of the envs in the pool.
         episode_starts: (k,) bool: whether the observation is the first of an episode.
-        rng: The generator of this policy. It continues from call to call, also after `Pool.publish`. Each shard has its
-            own stream.
+        rng: The generator of this policy. It continues from call to call, also after `ClusterPool.publish`. Each shard
+            has its own stream.
         shard: The index of the shard on which the policy acts; 0 without a cluster.
         state: The policy's state for these envs: arrays or tensors with k rows, or dicts and tuples of them. Envs that
             begin an episode have rows of `policy.initial_state(count)`. The policy assigns the new state here, for the

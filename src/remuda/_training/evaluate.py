@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from remuda import Batch, Fault, Pool, PoolOptions, RestartLimitError
-from remuda._progress import bar
+from remuda import Batch, Fault, Pool, PoolOptions, RemudaError, RestartLimitError
+from remuda._progress.bar import Bar
 from remuda._seeds import derive_seed
 from remuda._training.acting import Actor, Policy, check_policy
 from remuda._training.arguments import (
@@ -27,9 +29,7 @@ from remuda._training.arguments import (
     check_seeds,
     check_videos,
 )
-from remuda._training.closing import ClosingPool
-from remuda._training.evaluation import Evaluation
-from remuda._training.own_faults import is_own
+from remuda._training.evaluation import Evaluation, is_own
 from remuda._training.success import Success, check_success, is_success
 from remuda._training.videos import Videos
 from remuda._wire.codec import SpaceCodec
@@ -136,9 +136,8 @@ def prepare(
         with _pool_of(source, count, options) as pool:
             videos = Videos(pool, video_folder, shown)
             rng = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=_OF_POLICY))
-            shows = bar.is_watched() if progress is None else progress
-            shown_bar = bar.Bar("episodes", count, 0.0 if progress else bar.PATIENCE, stays=True) if shows else None
-            return _Play(pool, Actor(policy, pool.num_envs, rng), plan, videos, shown_bar).play()
+            bar = Bar("episodes", count, progress, stays=True)
+            return _Play(pool, Actor(policy, pool.num_envs, rng), plan, videos, bar).play()
 
     return play
 
@@ -167,9 +166,9 @@ class _Plan:
 class _Play:
     """Plays the episodes in rounds. In a round, each env steps or begins its next episode, if it has more episodes."""
 
-    def __init__(self, pool: Pool, actor: Actor, plan: _Plan, videos: Videos, progress_bar: bar.Bar | None) -> None:
+    def __init__(self, pool: Pool, actor: Actor, plan: _Plan, videos: Videos, bar: Bar) -> None:
         self._pool, self._actor, self._plan, self._videos = pool, actor, plan, videos
-        self._bar, self._num_done, episodes = progress_bar, 0, len(plan.seeds)
+        self._bar, self._num_done, episodes = bar, 0, len(plan.seeds)
         reward_shape = pool._engine.layout.reward_shape
         self._returns, self._lengths = np.zeros((episodes, *reward_shape)), np.zeros(episodes, np.int64)
         self._terminated, self._infos = np.zeros(episodes, bool), [dict[str, Any]() for _ in range(episodes)]
@@ -190,8 +189,8 @@ class _Play:
             self._videos.abandon()
             raise
         finally:
-            if self._bar is not None:  # it stays in the terminal
-                self._bar.finish(self._num_done)
+            self._bar.show(self._num_done, at_once=True)
+            self._bar.hide()  # it stays in the terminal
         self._videos.finish()
         return Evaluation(
             self._plan.entropy,
@@ -206,12 +205,8 @@ class _Play:
             self._successes,
         )
 
-    def _show_progress(self) -> None:
-        if self._bar is not None:
-            self._bar.show(lambda: self._num_done)
-
     def _play_all(self) -> None:
-        self._show_progress()
+        self._bar.show(self._num_done)
         self._expect_videos()
         batch = self._pool.reset(**self._arguments_of(range(self._pool.num_envs)))
         self._note_obs(batch)
@@ -220,7 +215,7 @@ class _Play:
             batch = self._advance()
             self._note_obs(batch)
             self._count(batch)
-            self._show_progress()
+            self._bar.show(self._num_done)
 
     def _arguments_of(self, envs: Iterable[int]) -> dict[str, Any]:
         """Returns the arguments of resets that begin the envs' next episodes: None for an env that has none."""
@@ -321,3 +316,24 @@ class _Play:
         for env, one in zip(batch.env_ids.tolist(), row_objects or (), strict=False):
             kept[env] = one
         self._obs = self._codec.build_batch(arrays, kept)
+
+
+class ClosingPool:
+    """A context manager that yields a pool, and closes it at the end.
+
+    Errors of closing are logged. If they were raised, they would replace results that are complete, or a first error.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def __enter__(self) -> Pool:
+        return self._pool
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._pool.__exit__(kind, error, trace)
+        except RemudaError as failed:
+            logging.getLogger("remuda").error("%s", failed, exc_info=failed)

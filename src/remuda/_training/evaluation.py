@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from remuda._training import binomial
-from remuda.errors import Fault, StateError
+from remuda._training.success import interval
+from remuda.errors import Fault, StateError, WorkerDiedError
 
 _RESAMPLES = 10_000
 _DIGITS = 3  # the digits of an interval's width in a text
@@ -89,7 +89,7 @@ class Evaluation:
             ValueError: `confidence` is not between 0 and 1.
             StateError: `success=` was not given.
         """
-        return binomial.interval(int(self._known_successes().sum()), len(self), confidence)
+        return interval(int(self._known_successes().sum()), len(self), confidence)
 
     def _known_successes(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         if self.successes is None:
@@ -125,3 +125,11 @@ def _evenly(mean: Any, low: Any, high: Any) -> list[str]:
         form = f".{max(0, _DIGITS - 1 - math.floor(math.log10(width)))}f"
     formatter: Any = {"float": lambda number: format(number, form)}
     return [np.array2string(np.asarray(each), formatter=formatter) for each in (mean, low, high)]
+
+
+def is_own(fault: Fault) -> bool:
+    """Returns whether the episode's own env has caused the fault, rather than another env of the same worker.
+
+    A death without a known culprit is shared by all envs of the worker, and counts.
+    """
+    return not fault.shared or (isinstance(fault.error, WorkerDiedError) and fault.error.where is None)

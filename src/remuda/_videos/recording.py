@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 
 from remuda._factories import check_env_fns
-from remuda._system.packages import is_installed
+from remuda._system.machine import is_installed
 from remuda._videos.attaching import attach
 from remuda._videos.episodes import Episodes
 from remuda.errors import MissingFrameworkError

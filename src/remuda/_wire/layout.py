@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import accumulate, islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from gymnasium import Space
@@ -15,7 +15,8 @@ from remuda import _core
 from remuda._wire.autoreset import AUTORESET_MODES, AutoresetMode
 from remuda._wire.codec import ColumnSpec, SpaceCodec
 from remuda._wire.info_columns import InfoColumn
-from remuda._wire.must_agree import Agreed
+from remuda._wording import name_some
+from remuda.errors import InvalidEnvError
 
 T = TypeVar("T")
 
@@ -270,3 +271,36 @@ def _bounds(spec: ColumnSpec) -> list[tuple[int, int]] | None:
 
 def _columns(arena: _core.Arena, specs: Sequence[ColumnSpec], offsets: list[int]) -> list[_core.Column]:
     return [arena.column(one.dtype, list(one.shape), offset) for one, offset in zip(specs, offsets, strict=True)]
+
+
+Agreed: TypeAlias = "tuple[tuple[str, Any], ...]"
+"""Names and values, which can be pickled. The class in which a face wraps its envs has them as `must_agree`."""
+
+
+def check_agreed(expected: Agreed, name: str, found: Mapping[int, Agreed]) -> None:
+    """Checks that each env in `found` has the expected values. Errors name their source by `name`.
+
+    Raises:
+        InvalidEnvError: Names the envs and the difference.
+    """
+    for what, value in expected:
+        others = {env_id: dict(own).get(what) for env_id, own in found.items() if dict(own).get(what) != value}
+        if others:
+            raise InvalidEnvError(
+                f"expected the {what} of all envs to be {value}, as for {name}, got {next(iter(others.values()))} for "
+                f"{name_some('env', others)}; make them equal, in the same order"
+            )
+
+
+def check_same_rewards(expected: tuple[int, ...], name: str, found: Mapping[int, tuple[int, ...]]) -> None:
+    """Checks that the rewards of each env in `found` have the expected shape. Errors name its source by `name`.
+
+    Raises:
+        InvalidEnvError: Names the envs and the difference.
+    """
+    others = {env_id: shape for env_id, shape in found.items() if shape != expected}
+    if others:
+        raise InvalidEnvError(
+            f"expected rewards of the shape {expected} from all envs, as for {name}, got "
+            f"{next(iter(others.values()))} for {name_some('env', others)}; their `reward_space` declares it"
+        )

@@ -19,9 +19,7 @@ from remuda._wire.codec import ColumnSpec, check_agreement
 from remuda._wire.computed import check_same
 from remuda._wire.env_state import StateSupport
 from remuda._wire.failures import is_interrupt, text_of
-from remuda._wire.layout import Layout
-from remuda._wire.must_agree import Agreed, check_agreed
-from remuda._wire.rewards import check_same_rewards
+from remuda._wire.layout import Agreed, Layout, check_agreed, check_same_rewards
 from remuda._worker.env_state import support_of
 from remuda._worker.forked_children import OneProcess
 from remuda._worker.own_attribute import own_attribute

@@ -9,6 +9,7 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from importlib import import_module
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, TypeAlias
 
@@ -22,7 +23,6 @@ from remuda._wire.env_state import EnvState, StateFns, StateSupport
 from remuda._wire.failures import text_of
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import RefusingFiles, dump_whole
-from remuda._worker import simulator_states as simulators
 from remuda._worker.own_attribute import own_attribute
 
 # An env's place in its episode: (observation, terminated, truncated, number of steps, end). `end`: None, or after the
@@ -67,7 +67,7 @@ def support_of(env: Any) -> StateSupport:
     method = _find_method(layers, None)
     if method is not None:
         return StateSupport(_names(layers), method.name)
-    return StateSupport(_names(layers), None, _REPEATS if simulators.repeats_actions(layers[-1]) else "")
+    return StateSupport(_names(layers), None, _REPEATS if repeats_actions(layers[-1]) else "")
 
 
 def take_state(env: Any, fns: StateFns, place: Place, layout: Layout, options: bytes | None) -> EnvState:
@@ -156,13 +156,13 @@ def _offered(layers: Sequence[Any]) -> _Method | None:
         if _has_methods(layer, "get_state", "set_state"):
             return _Method("get_state", depth, lambda env: env.get_state(), lambda env, state: env.set_state(state))
     if _has_methods(core, "clone_state", "restore_state"):
-        if simulators.repeats_actions(core):
+        if repeats_actions(core):
             return None
         random = ("_np_random", "_np_random_seed")
         restore: Callable[[Any, Any], None] = lambda env, state: env.restore_state(state)  # noqa: E731
         return _Method("clone_state", last, _clone, restore, lambda name: name in random)
-    if simulators.is_mujoco(core):
-        take, put, handles = simulators.take_mujoco, simulators.put_mujoco, ("model", "data", "mujoco_renderer")
+    if is_mujoco(core):
+        take, put, handles = take_mujoco, put_mujoco, ("model", "data", "mujoco_renderer")
         return _Method("mujoco", last, take, put, lambda name: name not in handles)
     return _by_attributes(last) if type(core).__module__.startswith(_PLAIN) else None
 
@@ -276,3 +276,47 @@ class _Unpickler(pickle.Unpickler):
     def persistent_load(self, reference: _Reference) -> Any:
         depth, name = reference
         return self._layers[depth] if name is None else getattr(self._layers[depth], name)
+
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+def repeats_actions(env: Any) -> bool:
+    """Returns whether an env has an emulator of ale_py that repeats its last action at random ("sticky actions").
+
+    The last action is not in ale_py's clones, and ale_py does not return it.
+    """
+    ale = own_attribute(env, "ale")
+    return hasattr(ale, "getFloat") and ale.getFloat("repeat_action_probability") > 0
+
+
+def is_mujoco(env: Any) -> bool:
+    """Returns whether an env has the `model` and `data` of a simulation. Does not import MuJoCo."""
+    model, data = own_attribute(env, "model"), own_attribute(env, "data")
+    return type(model).__name__ == "MjModel" and type(data).__name__ == "MjData"
+
+
+def take_mujoco(env: Any) -> tuple[Array, dict[str, Array]]:
+    """Returns the state that MuJoCo's next step depends on, including the warm start, and the derived arrays.
+
+    The derived arrays are from before the integration of the last step. Envs read some of them before the next step,
+    and computing them from the state would give other values.
+    """
+    mujoco: Any = import_module("mujoco")
+    kind = mujoco.mjtState.mjSTATE_INTEGRATION
+    state = np.empty(mujoco.mj_stateSize(env.model, kind))
+    mujoco.mj_getState(env.model, env.data, state, kind)
+    values = ((name, getattr(env.data, name)) for name in dir(env.data) if not name.startswith("_"))
+    return state, {name: value.copy() for name, value in values if isinstance(value, np.ndarray) and value.size}
+
+
+def put_mujoco(env: Any, state: tuple[Array, dict[str, Array]]) -> None:
+    """Restores the state and the derived arrays, except those of contacts and constraints, which are recomputed."""
+    mujoco: Any = import_module("mujoco")
+    model, data, (integrated, derived) = env.model, env.data, state
+    mujoco.mj_resetData(model, data)  # this empties the arrays of contacts and constraints
+    fixed = [name for name, value in derived.items() if getattr(data, name).shape == value.shape]
+    mujoco.mj_setState(model, data, integrated, mujoco.mjtState.mjSTATE_INTEGRATION)
+    mujoco.mj_forward(model, data)
+    for name in fixed:  # also the solver's warm start, which `mj_forward` has changed
+        getattr(data, name)[...] = derived[name]

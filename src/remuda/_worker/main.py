@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from remuda._system.sockets import open_socket
 from remuda._wire.channel import SocketChannel
 from remuda._wire.computed import Computed
 from remuda._wire.failures import dump_named
-from remuda._wire.pickling import Buffers, dump, load, share_main
+from remuda._wire.pickling import Buffers, load, share_main
 from remuda._wire.registrations import load_registrations
 from remuda._wire.sealed_file import Address, fetch
 from remuda._worker.env_report import renders
@@ -30,7 +30,6 @@ from remuda._worker.factories import BuildError, Carried, EnvFn, unpack, with_id
 from remuda._worker.forked_children import flush_output
 from remuda._worker.identity import Identity
 from remuda._worker.job_signals import settle_signals
-from remuda._worker.second_build import timed, try_second_build
 from remuda._worker.vector_host import make_host
 from remuda._worker.worker_info import HostSpec, settle_in_process
 
@@ -134,18 +133,17 @@ def _serve(
         return report(b"failed", *host.describe(error, None, "build"))
     try:
         by_reset = bool(successor and successor[1])
-        reports, first = timed(partial(host.build, env_fns, computed, layout=layout, by_reset=by_reset))
+        begin = time.perf_counter()
+        reports = host.build(env_fns, computed, layout=layout, by_reset=by_reset)
+        seconds = time.perf_counter() - begin
         parts = () if successor else dump_named("spaces and metadata", reports)
     except BuildError as error:
         return report(b"failed", *error.failure)
     except Exception as error:
         host.close_quietly()
         return report(b"failed", *host.describe(error, None, "build"))
-    report(b"built", *parts)
-    address, *limits = channel.recv()
-    if limits:  # the pool first requests a second build of the worker's env
-        report(*dump(try_second_build(env_fns[0], host.envs[0], first, load(limits), own_process=True)))
-        (address,) = channel.recv()
+    report(b"built", str(seconds).encode(), *parts)
+    (address,) = channel.recv()
     is_freed = any(map(renders, reports))
     del config, env_fns, computed, reports, parts, packed
     arena_fd, payload, wakeup_fd = channel.recv_fds(3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,16 +31,13 @@ _LEAST_STEPS = 10
 _LOOKS_EVERY = 1e-3  # the least seconds between two readings of the clocks. (A reading takes microseconds.)
 _MOST_SECONDS = 0.5  # the most seconds of a measurement. With slow steps it may then have fewer than `_LEAST_STEPS`.
 _DRAWN = 64  # the number of sampled actions, which are repeated in a cycle.
-_EPISODE_STEPS = 1000  # the assumed steps of an episode if none ended, because most envs have this limit
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """The mean cost of one step, if the env is alone in a process.
+    """The mean seconds of one step: of wall time, if the env is alone in a process, and of CPU time.
 
-    Attributes:
-        wall: Seconds of wall time.
-        cpu: Seconds of CPU time; less than `wall` if the env waits (for a simulator, a server, a device).
+    `cpu` is less than `wall` if the env waits for a simulator, a server or a device.
     """
 
     wall: float
@@ -54,24 +52,20 @@ class Measured:
         cost: The cost of a step, including its share of the resets; None if there were too few steps.
         steps: The number of steps that were played.
         obs_bytes: The bytes of the arrays in an observation.
-        raised: The error of the env as text, or None. `cost` is then the cost of the steps before.
+        problem: The reason why there are no more steps, or None. `cost` is then the cost of the steps before.
     """
 
     cost: StepCost | None
     steps: int
     obs_bytes: int
-    raised: str | None = None
+    problem: str | None = None
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A reading of several clocks, which count from different starts.
+    """A reading of several clocks: seconds of wall time, of CPU time, and in which this thread waited for a core.
 
-    Attributes:
-        wall: Seconds of the wall clock.
-        cpu: Seconds of CPU used.
-        queued: Seconds in which the thread had no core to run on.
-        sleeps: The number of times that the thread has given up its core to wait.
+    `sleeps`: the number of times that the thread has given up its core to wait.
     """
 
     wall: float
@@ -81,18 +75,8 @@ class Moment:
 
 
 def read_clocks() -> Moment:
-    """Reads the clocks of this process and this thread; reads them again if the thread had to wait for a core."""
-    queued = _queued_seconds()
-    while True:
-        moment = Moment(time.perf_counter(), time.process_time(), queued, _sleeps())
-        queued = _queued_seconds()
-        if queued == moment.queued:
-            return moment
-
-
-def spent(before: Moment, now: Moment) -> float:
-    """Returns the seconds between two moments, without those in which this thread waited for a core."""
-    return max(0.0, now.wall - before.wall - (now.queued - before.queued))
+    """Reads the clocks of this process and this thread."""
+    return Moment(time.perf_counter(), time.process_time(), _queued_seconds(), _sleeps())
 
 
 def is_being_measured() -> bool:
@@ -115,6 +99,15 @@ def _sleeps() -> int:
     return resource.getrusage(_RUSAGE_THREAD).ru_nvcsw
 
 
+def measure_in_worker(env: Any, computed: Sequence[Callable[[Any], Any]]) -> Measured:
+    """Measures the env of a worker process, unless it has started processes, whose work the clocks would not show."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return measure(env, computed=computed)
+    return Measured(None, 0, 0, "it has started a process, whose work measuring would not see")
+
+
 def measure(
     env: Any,
     read: Callable[[], Moment] = read_clocks,
@@ -134,113 +127,68 @@ def measure(
         seconds: The time to step it for.
         computed: Functions that are called with the env after each reset and step.
     """
-    raised, play, steps, resets = None, None, _Tally(), _Tally()
+    problem, obs, count, cpu, waiting = None, None, 0, 0.0, 0.0
     at_once = 1  # the number of steps before the next reading of the clocks
     _this_thread.is_measuring = True
     try:
-        play = _OwnPlay(env) if hasattr(type(env), "steps_to_measure") else _RandomPlay(env, computed)
-        play.reset()  # not measured, because the first calls include one-time work
-        play.step()
-        is_over, began = True, read()
-        now = began
-        while not _is_enough(steps.count, now.wall - began.wall, seconds):
-            before, count = now, 0
-            if is_over:
-                play.reset()
-                is_over, now = False, read()
-                resets.add(1, before, now)
-                continue
-            while count < at_once and not is_over:
-                is_over = play.step()
-                count += 1
+        steps = env.steps_to_measure() if hasattr(type(env), "steps_to_measure") else _random_steps(env, computed)
+        obs = next(steps)  # not measured, because the first calls include one-time work
+        began = now = read()
+        while not _is_enough(count, now.wall - began.wall, seconds):
+            before = now
+            for _ in range(at_once):
+                obs = next(steps)
             now = read()
-            steps.add(count, before, now)
-            if count == at_once and now.wall - before.wall < _LOOKS_EVERY:
+            count, used = count + at_once, now.cpu - before.cpu
+            cpu += used
+            # If the thread has not slept, other time was the host's of a virtual machine, which is no cost of the env.
+            if now.sleeps != before.sleeps:
+                waiting += now.wall - before.wall - used - (now.queued - before.queued)
+            if now.wall - before.wall < _LOOKS_EVERY:
                 at_once *= 2
     except Exception as error:
-        raised = f"{type(error).__name__}: {text_of(error)}"
+        problem = f"{type(error).__name__}: {text_of(error)}"
     finally:
         _this_thread.is_measuring = False
-    is_known = steps.count >= _LEAST_STEPS or (steps.count > 0 and raised is None)
-    cost = _mean_cost(steps, resets) if is_known else None
-    return Measured(cost, steps.count, 0 if play is None else _nbytes(play.obs), raised)
+    is_known = count >= _LEAST_STEPS or (count > 0 and problem is None)
+    cost = StepCost((cpu + max(0.0, waiting)) / count, cpu / count) if is_known else None
+    return Measured(cost, count, _nbytes(obs), problem)
 
 
 def _is_enough(steps: int, elapsed: float, seconds: float) -> bool:
     return (steps >= _LEAST_STEPS and elapsed >= seconds) or (steps > 0 and elapsed >= _MOST_SECONDS)
 
 
-class _Tally:
-    """The total cost of some steps, or of some resets."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.cpu = self.waiting = 0.0
-
-    def add(self, count: int, before: Moment, now: Moment) -> None:
-        """Adds the cost of `count` steps or resets, taken between two moments.
-
-        Time that is neither CPU nor queueing counts as waiting only if the thread has slept. Otherwise the host of a
-        virtual machine had the core, which is not a cost of the env.
-        """
-        cpu = now.cpu - before.cpu
-        self.count += count
-        self.cpu += cpu
-        if now.sleeps != before.sleeps:
-            self.waiting += (now.wall - before.wall) - cpu - (now.queued - before.queued)
-
-    def mean(self) -> StepCost:
-        cpu = self.cpu / self.count
-        return StepCost(cpu + max(0.0, self.waiting) / self.count, cpu)
+def _random_steps(env: Any, computed: Sequence[Callable[[Any], Any]]) -> Iterator[Any]:
+    """Steps an env with samples of its action space, and resets it if that is due. Yields each step's observation."""
+    is_vector = is_vector_env(env)
+    actions = batch_space(env.single_action_space, env.num_envs) if is_vector else env.action_space
+    actions.seed(0)
+    drawn = itertools.cycle([actions.sample() for _ in range(_DRAWN)])
+    needs_resets = not is_vector or _autoreset_of(env) == "Disabled"
+    seed: dict[str, int] = {"seed": 0}
+    while True:
+        obs, info = env.reset(**seed)
+        find_mask, seed, is_over = _finder_of_masks(env, obs, info), {}, False
+        _call_each(computed, env)
+        while not is_over:
+            action = next(drawn) if find_mask is None else _sample(actions, find_mask, obs, info)
+            obs, _, terminated, truncated, info = env.step(action)
+            _call_each(computed, env)
+            is_over = needs_resets and bool(np.any(terminated) or np.any(truncated))
+            yield obs
 
 
-def _mean_cost(steps: _Tally, resets: _Tally) -> StepCost:
-    """Returns the cost of a step, including its share of a reset."""
-    step, reset = steps.mean(), resets.mean()
-    ended = resets.count - 1
-    length = steps.count / ended if ended > 0 else max(steps.count, _EPISODE_STEPS)
-    return StepCost(step.wall + reset.wall / length, step.cpu + reset.cpu / length)
+def _call_each(functions: Sequence[Callable[[Any], Any]], env: Any) -> None:
+    for function in functions:
+        function(env)
 
 
-class _RandomPlay:
-    """Steps an env with samples of its action space. These are drawn in advance if no mask limits the actions."""
-
-    def __init__(self, env: Any, computed: Sequence[Callable[[Any], Any]]) -> None:
-        self._env, self.obs, self._computed = env, None, computed
-        is_vector = is_vector_env(env)
-        self._actions = batch_space(env.single_action_space, env.num_envs) if is_vector else env.action_space
-        self._actions.seed(0)
-        self._drawn = itertools.cycle([self._actions.sample() for _ in range(_DRAWN)])
-        self._needs_resets = not is_vector or _autoreset_of(env) == "Disabled"
-        self._ended: Callable[[Any], Any] = np.any if is_vector else bool
-        self._find_mask: Callable[[Any, Any], Any] | None = None
-        self._is_seeded = False
-        self._info: Any = None
-
-    def reset(self) -> None:
-        seed = {} if self._is_seeded else {"seed": 0}
-        self.obs, self._info = self._env.reset(**seed)
-        if not self._is_seeded:
-            self._find_mask = _finder_of_masks(self._env, self.obs, self._info)
-        self._is_seeded = True
-        self._compute()
-
-    def step(self) -> bool:
-        """Steps the env. Returns whether a reset is due."""
-        action = next(self._drawn) if self._find_mask is None else self._sample(self._find_mask)
-        self.obs, _, terminated, truncated, self._info = self._env.step(action)
-        self._compute()
-        return self._needs_resets and bool(self._ended(terminated) or self._ended(truncated))
-
-    def _compute(self) -> None:
-        for function in self._computed:
-            function(self._env)
-
-    def _sample(self, find_mask: Callable[[Any, Any], Any]) -> Any:
-        try:
-            return self._actions.sample(mask=np.asarray(find_mask(self.obs, self._info), np.int8))
-        except (AssertionError, KeyError, TypeError, ValueError):  # the mask is missing or does not fit the space
-            return self._actions.sample()
+def _sample(actions: Any, find_mask: Callable[[Any, Any], Any], obs: Any, info: Any) -> Any:
+    try:
+        return actions.sample(mask=np.asarray(find_mask(obs, info), np.int8))
+    except (AssertionError, KeyError, TypeError, ValueError):  # the mask is missing or does not fit the space
+        return actions.sample()
 
 
 def _finder_of_masks(env: Any, obs: Any, info: Any) -> Callable[[Any, Any], Any] | None:
@@ -259,22 +207,6 @@ def _autoreset_of(env: Any) -> Any:
     """Returns the value of a vector env's autoreset mode. Gymnasium 1.0 has no enum `AutoresetMode`."""
     mode = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
     return getattr(mode, "value", mode)
-
-
-class _OwnPlay:
-    """Steps an env with the method `steps_to_measure` of the face's wrapper class."""
-
-    obs = None
-
-    def __init__(self, env: Any) -> None:
-        self._steps: Iterator[None] = env.steps_to_measure()
-
-    def reset(self) -> None:
-        """Does nothing, because `step` also resets the env if that is due."""
-
-    def step(self) -> bool:
-        next(self._steps)
-        return False
 
 
 def _nbytes(obs: Any) -> int:

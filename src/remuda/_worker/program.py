@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from remuda._system.interpreter import arguments, globals_of_main, import_path, importing_main
-from remuda._wire.travelled import travelled
+from remuda._wire.by_value import travelled
 
 _WAY_OUT = "move it into a module, or use start_method='fork'"
 _CELLS = "In"  # the list of a notebook's cells that were run, a global of its `__main__`

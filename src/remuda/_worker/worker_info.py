@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from remuda._system.unique_number import UniqueNumber
 from remuda._worker.forked_children import OneProcess
+from remuda._worker.unique_number import UniqueNumber
 
 _NUMBER = "_unique_number"  # the attribute of a `WorkerInfo` for its number
 _numbers_lock = threading.Lock()

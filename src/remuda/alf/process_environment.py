@@ -9,7 +9,7 @@ from typing import Any, Literal
 import alf
 
 from remuda import Call, EnvProgress, Pool, RemudaError, StateError
-from remuda._faces.episode_counter import EpisodeCounter
+from remuda._faces.episode_counter import EpisodeCounter, rename_operations
 from remuda._faces.hosting import call_method
 from remuda._faces.pool_beneath import log_close_errors
 from remuda._keywords import names_keywords
@@ -118,8 +118,8 @@ class ProcessEnvironment(RemoteEnvironment):
             start_timeout=None,
             log_advice=False,
             name=self._name,
-            rename_operation=self._open_calls.rename_operation,
         )
+        rename_operations(self._pool, self._open_calls.rename_operation)
         self._made = self._promise(worker.CalledEnv.make)
         if wait_to_start:
             self.wait_start()

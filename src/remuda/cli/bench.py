@@ -13,10 +13,9 @@ from remuda._bench import report, workloads
 from remuda._bench.contenders import PEERS, Contender, Plan, UnavailableError, line_up
 from remuda._bench.picture import save_picture
 from remuda._bench.race import race
-from remuda._system.backend_here import backend_here
 from remuda._system.cores import usable_cores
 from remuda._system.directories import writable_file
-from remuda._system.packages import is_installed
+from remuda._system.machine import backend_here, is_installed
 
 from .options import add_subcommand, at_least, refuse
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from remuda._bench import workloads
 from remuda._bench.contenders import Plan, line_up
-from remuda._system.backend_here import backend_here
 from remuda._system.cores import usable_cores
+from remuda._system.machine import backend_here
 
 from .bench import race_and_show
 from .options import add_subcommand, at_least

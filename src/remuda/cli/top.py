@@ -59,7 +59,7 @@ def _print_json(options: argparse.Namespace) -> None:
 
 
 def _reason_not_to_draw(options: argparse.Namespace) -> str | None:
-    from remuda._system.packages import is_installed
+    from remuda._system.machine import is_installed
 
     if sys.platform != "linux":
         return f"expected Linux, which has /proc, got {sys.platform}"

@@ -15,7 +15,6 @@ REFUSED = {
     "autoreset": "ML-Agents resets envs by requests of its own",
     "extras": "ML-Agents' decision steps bring their action masks with them",
     "observation_space": "what travels in rows are ML-Agents' requests and answers",
-    "rename_operation": "reports name what the manager has asked an env for",
     "resets_ahead": "ML-Agents resets envs by requests of its own",
     "seeding": "the factory seeds its env",
     "spares": "each env is a worker of ML-Agents with a number of its own, for which no other can stand in",

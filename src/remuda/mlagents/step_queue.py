@@ -36,7 +36,7 @@ class StepQueue:
     """The queue of the answers of all workers. Waiting for an answer takes no CPU time.
 
     Args:
-        start: Makes the pool, with :meth:`rename_operation` as an option, when the first worker is needed.
+        start: Makes the pool when the first worker is needed.
 
     Attributes:
         pool: The pool of the workers; None until the first worker is needed.

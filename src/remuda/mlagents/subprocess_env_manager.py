@@ -22,6 +22,7 @@ from mlagents_envs.side_channel.side_channel import SideChannel
 from mlagents_envs.timers import hierarchical_timer, timed
 
 from remuda import FaceOptions, Pool, PoolOptions, StateError
+from remuda._faces.episode_counter import rename_operations
 from remuda._faces.pool_beneath import HasNoPool, log_close_errors
 from remuda._faces.worker_defaults import set_local_defaults
 from remuda._keywords import names_keywords
@@ -113,7 +114,6 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
 
         def start() -> Pool:
             caller = os.getpid(), threading.get_ident()
-            options["rename_operation"] = self.step_queue.rename_operation
             pool = Pool(
                 [partial(Worker, env_factory, i, run_options, caller) for i in range(n_env)],
                 start_method=start_method,
@@ -121,6 +121,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
                 autoreset="same_step",  # so that a restarted worker is ready when its failure is reported
                 **options,
             )
+            rename_operations(pool, self.step_queue.rename_operation)
             pool.reset()
             return pool
 

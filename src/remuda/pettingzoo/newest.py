@@ -37,7 +37,7 @@ class Newest:
         self.there = self._there.copy()
 
     def follow(self) -> None:
-        """Follows the pool's engine, which `Pool.resize` replaces. Results that were missed are counted as unknown."""
+        """Follows the pool's engine, which `ClusterPool.resize` replaces. Missed results count as unknown."""
         engine = self._pool._engine
         engine.check_open()
         if self._followed() is not engine:

@@ -22,7 +22,7 @@ from remuda import (
     WorkerDiedError,
     worker_info,
 )
-from remuda._backends.deadline import Deadline
+from remuda._backends.waiting import Deadline
 
 
 def test_a_script_needs_no_guard(start_method: Any, script: Callable[..., Script]) -> None:

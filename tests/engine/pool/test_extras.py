@@ -261,9 +261,9 @@ def test_measuring_an_env_computes_its_extras() -> None:
     calls: list[int] = []
     env = CountingEnv()
     measured = measure(env, computed=[lambda env: calls.append(env.steps)])
-    assert measured.raised is None
+    assert measured.problem is None
     assert len(calls) >= measured.steps
-    assert measure(env, computed=[lambda env: env.board]).raised is not None
+    assert measure(env, computed=[lambda env: env.board]).problem is not None
 
 
 # -- columns of steps: tests/lives.py compares one with the rewards of all rows -----------------------------

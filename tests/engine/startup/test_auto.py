@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from accidents import leave, raise_value_error, wait_for_ever
+from drawing_envs import ViewingEnv
 from pairs import each
 from pool_envs import CountingEnv, Diary, DiceEnv, Gate, HookedEnv, assert_same, begun, counting, hooked
 from programs import Script
@@ -19,7 +20,6 @@ from programs import Script
 import remuda
 from remuda import EnvError, FaultPolicy, Pool, StartTimeoutError, WorkerDiedError
 from remuda._engine.startup import auto
-from remuda._worker.second_build import Limits
 from remuda.stats import WorkerChoice
 
 START_METHODS = ["forkserver", "spawn", "fork"]
@@ -34,7 +34,7 @@ def diary(tmp_path: Path) -> Diary:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treats each build as quick, so that slow machines also make the trial."""
-    monkeypatch.setattr(auto, "LIMITS", Limits(alone=1e9, importing=1e9))
+    monkeypatch.setattr(auto, "LONGEST_BUILD", 1e9)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def finds(monkeypatch: pytest.MonkeyPatch, patient: None) -> Any:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treats each build as slow, so that no trial is made."""
-    monkeypatch.setattr(auto, "LIMITS", Limits(alone=0.0, importing=0.0))
+    monkeypatch.setattr(auto, "LONGEST_BUILD", 0.0)
 
 
 # -- the choice ------------------------------------------------------------------------------------------------
@@ -101,10 +101,10 @@ def test_options_decide_whether_envs_are_measured(
 ) -> None:
     calls: list[str] = []
 
-    def choose(found: Any, num_envs: int, cores: int, backend: Any, wake: float | None) -> WorkerChoice:
+    def choose(found: Any, num_envs: int, cores: int, wake: float | None) -> WorkerChoice:
         assert (found.cost is not None, num_envs) == (True, 3)
         calls.append("workers" if wake is None else "caller")
-        return WorkerChoice(1, backend, "the test says so")
+        return WorkerChoice(1, "process", "the test says so")
 
     monkeypatch.setattr(auto, "choose", choose)
     monkeypatch.chdir(tmp_path)
@@ -205,17 +205,22 @@ def test_an_env_that_builds_slowly_is_built_once_and_not_tried(start_method: Any
         assert pool.reset().obs[:, 0].tolist() == [0, 1, 2]
 
 
+class ShownEnv(CountingEnv):
+    render_mode = "human"
+
+
 @pytest.mark.usefixtures("patient")
-def test_an_env_that_cannot_be_built_twice_is_built_once(tmp_path: Path) -> None:
-    """The env that was built first is used. The trial did not step it."""
-
-    def build(env: Any) -> None:
-        (tmp_path / f"lock-{env.tag}").touch(exist_ok=False)
-
-    with Pool(hooked(3, (0, 1, 2), build=build), num_workers="auto", start_method="fork") as pool:
+@pytest.mark.parametrize(
+    ("env_fn", "why"),
+    [
+        (ShownEnv, "it shows itself on a screen"),
+        (ViewingEnv, r"it draws in its steps \(render_mode='rgb_array'\), and envs that draw need"),
+    ],
+)
+def test_an_env_that_draws_is_built_once_and_not_tried(env_fn: Any, why: str) -> None:
+    with Pool([env_fn] * 3, num_workers="auto", start_method="fork") as pool:
         assert pool.num_workers == 3
-        assert "could not be built a second time (FileExistsError" in str(pool.choice)
-        assert pool.reset().obs[:, 0].tolist() == [0, 1, 2]
+        assert re.search(why, str(pool.choice))
 
 
 @pytest.mark.usefixtures("hasty")
@@ -276,7 +281,6 @@ def test_a_failed_trial_does_not_fail_the_start(
 ) -> None:
     """An env that fails only in the trial is started as if there had been no trial."""
     monkeypatch.setattr(auto, "PATIENCE_SECONDS", 1.0)
-    monkeypatch.setattr("remuda._backends.process.backend.PATIENCE_SECONDS", 1.0)
     main = os.getpid()
 
     def in_trial(env: Any, *arguments: Any) -> Any:
@@ -295,29 +299,10 @@ def test_a_failed_trial_does_not_fail_the_start(
     with Pool(envs, num_workers="auto", backend=backend, start_method=None if backend == "auto" else "fork") as pool:
         if why:
             assert pool.num_workers == 2
-            assert re.search(f"cannot be played at random .*{why}", str(pool.choice))
+            assert re.search(f"cannot be measured .*{why}", str(pool.choice))
         assert pool.reset().obs[:, 0].tolist() == [0, 1]
         assert pool.step([1, 2]).rewards.tolist() == [1, 2]
         (tmp_path / "over").touch()
-
-
-@pytest.mark.parametrize(("ends", "why"), [(leave, "its worker died"), (wait_for_ever, "took more than 1 s")])
-@pytest.mark.usefixtures("patient")
-def test_a_second_build_that_kills_its_worker_does_not_fail_the_start(
-    ends: Any, why: str, diary: Diary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("remuda._backends.process.backend.PATIENCE_SECONDS", 1.0)
-
-    def build(env: Any) -> None:
-        diary.note(env.tag)
-        if len(diary.lines()) == 2:
-            ends()
-
-    with Pool(hooked(2, (0, 1), build=build), num_workers="auto", start_method="fork") as pool:
-        assert pool.num_workers == 2
-        assert why in str(pool.choice)
-        assert pool.reset().obs[:, 0].tolist() == [0, 1]
-    assert sorted(diary.lines()) == ["0", "0", "0", "1"]
 
 
 def test_an_interrupt_in_the_trial_leaves_no_process(script: Any) -> None:
@@ -347,10 +332,10 @@ def test_wrong_numbers_of_workers_are_refused() -> None:
         Pool(counting(3), backend="cloud")  # type: ignore[arg-type]
 
 
-def test_the_trial_of_threads_runs_in_the_callers_process(diary: Diary) -> None:
+def test_envs_in_threads_are_not_tried(diary: Diary) -> None:
     with Pool(hooked(2, (0, 1), step=diary.note_process), num_workers="auto", backend="thread") as pool:
-        assert set(diary.lines()) == {str(os.getpid())}
-        assert pool.reset().obs[:, 1].tolist() == [1, 1]
+        assert diary.lines() == []
+        assert pool.num_workers == 2 and "in this process" in str(pool.choice)
 
 
 def test_auto_gives_each_spare_a_worker() -> None:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pool_envs import CountingEnv, HookedEnv, LevelEnv, counting
 
-from remuda._engine.startup.alike import are_alike
-from remuda._engine.stats.choice import WAKE_SECONDS, WorkerChoice, batch_seconds, best_num_workers, choose, one_each
+from remuda._engine.startup.auto import are_alike
+from remuda._engine.stats.choice import WAKE_SECONDS, batch_seconds, best_num_workers, choose, one_each
 from remuda._engine.stats.durations import span
 from remuda._worker.measuring import Measured, StepCost
 
@@ -59,11 +59,10 @@ IMAGE = measured(0.5, obs_bytes=1_000_000)
     ],
 )
 def test_the_choice_of_the_number_of_workers(env: Measured, num_envs: int, cores: int, workers: int) -> None:
-    chosen = choose(env, num_envs, cores, "process")
+    chosen = choose(env, num_envs, cores)
     assert (chosen.num_workers, chosen.backend) == (workers, "process")
     assert f"{workers} worker" in str(chosen)
     assert f"{cores} core" in str(chosen)
-    assert choose(env, num_envs, cores, "thread") == WorkerChoice(workers, "thread", chosen.reason)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +84,7 @@ def test_the_choice_of_the_number_of_workers(env: Measured, num_envs: int, cores
 def test_the_caller_steps_the_envs_if_workers_save_little(
     env: Measured, num_envs: int, wake: float | None, backend: str
 ) -> None:
-    chosen = choose(env, num_envs, 2, "process", None if wake is None else wake * MICROSECOND)
+    chosen = choose(env, num_envs, 2, None if wake is None else wake * MICROSECOND)
     assert chosen.backend == backend
     if backend == "serial":
         assert chosen.num_workers == 1
@@ -93,15 +92,15 @@ def test_the_caller_steps_the_envs_if_workers_save_little(
 
 
 def test_the_caller_steps_a_single_env() -> None:
-    chosen = choose(GAME, 1, 2, "process", WAKE_SECONDS)
+    chosen = choose(GAME, 1, 2, WAKE_SECONDS)
     assert (chosen.num_workers, chosen.backend) == (1, "serial")
     assert str(chosen) == "stepped by the caller: it is one env, a step of which takes 5 ms"
-    assert choose(GAME, 1, 2, "process").backend == "process"  # an option needs processes
+    assert choose(GAME, 1, 2).backend == "process"  # an option needs processes
 
 
 def test_an_env_without_measurements_has_its_own_worker() -> None:
-    chosen = choose(Measured(None, 3, 0, "ValueError: illegal move"), 5, 2, "process", 1.0)
-    assert chosen == one_each(5, "process", "env 0 cannot be played at random (ValueError: illegal move)")
+    chosen = choose(Measured(None, 3, 0, "ValueError: illegal move"), 5, 2, 1.0)
+    assert chosen == one_each(5, "process", "env 0 cannot be measured (ValueError: illegal move)")
     assert (chosen.num_workers, chosen.backend) == (5, "process")
 
 
@@ -124,7 +123,7 @@ def test_the_best_number_of_workers_is_nearly_the_fastest(
 def test_the_caller_steps_the_envs_unless_workers_are_expected_to_be_faster_beside_a_policy(
     step: StepCost, num_envs: int, cores: int, wake: float
 ) -> None:
-    chosen = choose(Measured(step, 100, 0), num_envs, cores, "process", wake)
+    chosen = choose(Measured(step, 100, 0), num_envs, cores, wake)
     loop = num_envs * (step.wall + 0.3 * MICROSECOND)  # includes the cost of writing a row
     fastest = batch_seconds(step, num_envs, best_num_workers(step, num_envs, cores, wake), cores, wake)
     if chosen.backend == "process":

@@ -14,7 +14,7 @@ import pytest
 from gymnasium import spaces
 
 from remuda import Pool, worker_info
-from remuda._system.unique_number import UniqueNumber
+from remuda._worker.unique_number import UniqueNumber
 
 
 class Numbered(gymnasium.Env[Any, Any]):

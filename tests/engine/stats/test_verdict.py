@@ -12,8 +12,8 @@ from made_up_stats import BATCHES, US, each, snapshot
 from pool_envs import counting
 
 from remuda import Pool
-from remuda._engine.pool.advice import advice
 from remuda._engine.stats.choice import best_num_workers
+from remuda._engine.stats.verdict import advice
 from remuda._worker.measuring import StepCost
 from remuda.stats import Durations, PoolStats
 

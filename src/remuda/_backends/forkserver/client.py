@@ -37,8 +37,7 @@ from remuda._backends.forkserver.server_process import (
 from remuda._system.forks import fork_safe_lock, register_holder
 from remuda._system.interpreter import arguments, import_path
 from remuda._system.originals import time
-from remuda._system.polling import wait_readable
-from remuda._system.sockets import Socket
+from remuda._system.sockets import Socket, wait_readable
 from remuda._wording import describe_exitcode
 from remuda.errors import PickledException, RemoteTraceback, RemudaError
 

@@ -13,11 +13,10 @@ from pathlib import Path
 from remuda import _core
 from remuda._backends.process.interpreter import start_python
 from remuda._backends.process.process_tree import new_key, with_key
-from remuda._system.exiting import leave_pools_alone
 from remuda._system.finalizers import hand_over
-from remuda._system.polling import wait_readable
+from remuda._system.interpreter import leave_pools_alone
 from remuda._system.processes import stat_of
-from remuda._system.sockets import Socket, socket_pair
+from remuda._system.sockets import Socket, socket_pair, wait_readable
 
 DEATH_SECONDS = 1.0  # seconds for a killed server to end, while a request waits
 _KILLED_SECONDS = 10.0  # seconds for a killed server to end, while nothing waits

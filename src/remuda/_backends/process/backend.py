@@ -10,37 +10,35 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from remuda import _core
-from remuda._backends.base import PATIENCE_SECONDS, Assignment, Queues, death_of
-from remuda._backends.flag import Flag
+from remuda._backends.base import Assignment, Queues, death_of
 from remuda._backends.forkserver.client import ServerError
 from remuda._backends.process.os_process import WorkerProcess, end_all
 from remuda._backends.process.start_methods import Launch, Launcher, occupy_standard_descriptors
-from remuda._backends.process.start_wait import LateError, StartWait
 from remuda._backends.process.worker import ProcessWorker, start_timeout
 from remuda._backends.process.worker_configs import WorkerConfigs
+from remuda._backends.waiting import Flag, LateError, StartWait
 from remuda._progress.bar import BuildBar
 from remuda._relay.output import Output, WorkerOutput, open_outputs
 from remuda._relay.receiver import Relay, ShownWarnings
 from remuda._relay.stacks import stack_of
-from remuda._system.apart import run_apart
 from remuda._system.cores import core_for
 from remuda._system.ending import Ending
 from remuda._system.finalizers import hand_over
 from remuda._system.forks import register_holder
 from remuda._system.limits import check_descriptors
 from remuda._system.oom import OomWatch
-from remuda._system.polling import wait_readable
+from remuda._system.own_thread import run_apart
+from remuda._system.sockets import wait_readable
 from remuda._wire.channel import NonsenseError
 from remuda._wire.failures import Interrupts, build_error, load_failure, not_loaded, raised
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Buffers, dump, load
 from remuda._wire.sealed_file import SealedFile
-from remuda._worker.env_report import Reports
+from remuda._worker.env_report import EnvReport, Reports
 from remuda._worker.factories import carry
 from remuda._worker.main import Inherited
 from remuda._worker.reset_defaults import ResetDefaults
-from remuda._worker.second_build import Limits, SecondBuild
 from remuda.errors import (
     CloseTimeoutError,
     CorruptReplyError,
@@ -115,14 +113,18 @@ class ProcessBackend:
 
     # -- start -----------------------------------------------------------------------------------------
 
-    def build_first(self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits) -> SecondBuild:
+    def build_first(self, assignments: Sequence[Assignment], timeout: float | None) -> tuple[EnvReport | None, float]:
+        """Starts the first worker. Returns the report of its first env, and the seconds in which it has built its envs.
+
+        `build` starts the other workers. Raises as `build` does.
+        """
         try:
             self._prepare(assignments, timeout)
             self._build([0])
-            return self._run_apart(partial(self._second_build, self.workers[0], limits))
         except BaseException:
             self.stop(0)
             raise
+        return self._built[0][0], self.workers[0].build_seconds
 
     def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[Reports]:
         try:
@@ -184,7 +186,7 @@ class ProcessBackend:
         """Shows the progress of the first start, and passes on log records."""
         assert self._relay is not None  # made by `_prepare`
         self._relay.drain()
-        self._progress.show()
+        self._progress.show_builds()
 
     def _start(self, workers: Sequence[ProcessWorker], wait: StartWait) -> list[Buffers]:
         """Starts workers' processes, and waits until they have built their envs. Returns the messages of these."""
@@ -226,7 +228,8 @@ class ProcessBackend:
     def _load_reports(self, worker: ProcessWorker, message: Buffers) -> Reports | Failure:
         if failure := _failure_in(message):
             return failure
-        _, *parts = message
+        _, seconds, *parts = message
+        worker.build_seconds = float(bytes(seconds))
         key = b"".join(parts)
         if key not in self._reports:  # most workers send equal reports, which are loaded once
             try:
@@ -234,22 +237,6 @@ class ProcessBackend:
             except Exception as error:
                 return not_loaded(worker.env_ids[0], worker.index, "build", "spaces and metadata", error)
         return self._reports[key]
-
-    def _second_build(self, worker: ProcessWorker, limits: Limits) -> SecondBuild:
-        """Makes a worker build its env a second time. If the worker dies or is late, `stays` of the result is False."""
-        wait = StartWait(PATIENCE_SECONDS, self._unwanted)
-        try:
-            worker.channel.post([b"", *dump(limits)])
-            while True:
-                wait(_fds(worker))
-                if (message := worker.channel.recv_nowait()) is not None:
-                    result: SecondBuild = load(message)
-                    return result
-        except LateError:
-            why = f"building it a second time took more than {PATIENCE_SECONDS:.0f} s"
-        except (EOFError, ConnectionError):
-            why = "its worker died when it was built a second time"
-        return SecondBuild(why, stays=False)
 
     def _died(self, worker: ProcessWorker, error: type[WorkerDiedError] = WorkerDiedError) -> WorkerDiedError:
         if worker.process is not None:

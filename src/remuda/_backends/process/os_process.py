@@ -6,10 +6,10 @@ import signal
 from collections.abc import Callable, Sequence
 
 from remuda import _core
-from remuda._backends.deadline import Deadline
 from remuda._backends.process.process_tree import kill_process_trees
+from remuda._backends.waiting import Deadline
 from remuda._system.forks import fork_safe_lock
-from remuda._system.polling import wait_readable
+from remuda._system.sockets import wait_readable
 from remuda._wire.channel import SocketChannel
 
 _SIGTERM_SECONDS = 1.0  # seconds for workers that clean up on SIGTERM.

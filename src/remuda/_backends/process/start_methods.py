@@ -17,8 +17,8 @@ from remuda._backends.forkserver.template import Template
 from remuda._backends.process.interpreter import start_python
 from remuda._backends.process.os_process import WorkerProcess
 from remuda._backends.process.process_tree import kill_process_trees, new_key, with_key
-from remuda._backends.process.start_wait import StartWait
 from remuda._backends.process.watcher import watch
+from remuda._backends.waiting import StartWait
 from remuda._system.forks import register_holder
 from remuda._system.limits import no_more_processes
 from remuda._system.sockets import Socket, socket_pair

@@ -8,8 +8,8 @@ from functools import partial
 from remuda._backends.process.os_process import WorkerProcess, reap
 from remuda._relay.output import Output
 from remuda._relay.stacks import stack_of
-from remuda._system.apart import run_apart
 from remuda._system.oom import OomWatch
+from remuda._system.own_thread import run_apart
 from remuda._wire.channel import SocketChannel
 from remuda._worker.main import WorkerConfig
 from remuda.errors import MemoryVerdict, StartTimeoutError, WorkerDiedError
@@ -24,6 +24,7 @@ class ProcessWorker:
         """`siblings`: all processes of the pool that are not released, or have left processes behind."""
         self.index, self.env_ids, self.name = config.spec.info.index, config.spec.info.env_ids, config.identity.name
         self.process: WorkerProcess | None = None  # the latest process
+        self.build_seconds = 0.0  # the seconds in which the first process has built the envs
         self._output = output
         self._siblings, self._oom = siblings, oom
         self._verdict: MemoryVerdict | None = None

@@ -16,7 +16,7 @@ from typing import Any
 
 from remuda import _core
 from remuda._backends.base import Queues
-from remuda._backends.flag import Flag
+from remuda._backends.waiting import Flag
 from remuda._cluster.driver.engine_worker import EngineWorker
 from remuda._cluster.driver.link import LinkState, Server, ShardLink
 from remuda._cluster.driver.options import ClusterOptions
@@ -28,11 +28,11 @@ from remuda._cluster.messages import BuildOrder, Figures
 from remuda._cluster.ray import actors
 from remuda._cluster.ray.metrics import Metrics
 from remuda._engine.options.pool_options import EnvFn
-from remuda._engine.startup.inheritance import IS_FRESH_ON_SHARD, RESULTS, Counts, Inheritance
+from remuda._engine.startup.start import IS_FRESH_ON_SHARD, RESULTS, Counts, Inheritance
 from remuda._engine.supervision.restart_budget import Quota
 from remuda._relay.log import logger
-from remuda._system.apart import run_apart
 from remuda._system.ending import Ending
+from remuda._system.own_thread import run_apart
 from remuda._wire.failures import Interrupts
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout

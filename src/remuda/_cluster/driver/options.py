@@ -8,12 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from remuda import FaultPolicy, PoolOptions
+from remuda._cluster.description import ClusterDescription
 from remuda._cluster.driver.shares import Share
-from remuda._cluster.ray.description import ClusterDescription
 from remuda._engine.options.pool_options import OPTIONS, EnvFn
 from remuda._engine.options.settings import Settings
-
-_OF_THE_DRIVER = ("max_concurrency", "rename_operation")  # options that the driver applies, not the shards
 
 
 class ClusterOptions:
@@ -30,13 +28,13 @@ class ClusterOptions:
     def __init__(self, env_fns: Sequence[EnvFn], options: PoolOptions) -> None:
         """Raises ValueError or TypeError if an option is invalid."""
         where: object = options.get("backend")
-        assert isinstance(where, ClusterDescription)  # `Pool` makes a ClusterPool only for this backend
+        if not isinstance(where, ClusterDescription):
+            raise TypeError(f"expected backend=remuda.Ray(...) for a ClusterPool, got {where!r}; use remuda.Pool")
         self.where = where
         _refuse(options)
         self.faults = FaultPolicy.of(options.get("faults", "raise"))
         self.shard_options: dict[str, Any] = {**options, "backend": where.backend, "log_advice": False}
-        for name in _OF_THE_DRIVER:
-            self.shard_options.pop(name, None)
+        self.shard_options.pop("max_concurrency", None)  # the driver applies it
         local: Any = {**options, "backend": where.backend, "num_workers": 1}
         self.given = Settings.of(local, len(env_fns))
         if self.given.mode.in_background:

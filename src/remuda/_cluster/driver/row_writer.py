@@ -10,7 +10,7 @@ import numpy as np
 from remuda import _core
 from remuda._cluster.messages import Array, Rows
 from remuda._engine.batches.infos import MadeEnd, MadeRow, RawRow, rows_of_env
-from remuda._engine.startup.inheritance import NEEDS_RESET, RESULTS, Counts, progress_of
+from remuda._engine.startup.start import NEEDS_RESET, RESULTS, Counts, progress_of
 from remuda._wire.info_columns import OF_THE_END, InfoColumn, InfoField
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import dump, load

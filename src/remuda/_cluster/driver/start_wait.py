@@ -9,7 +9,7 @@ from math import inf
 from remuda._cluster.driver.link import LinkState, ShardLink
 from remuda._cluster.driver.receiver import Receiver
 from remuda._cluster.ray.placement import Placement, in_words
-from remuda._progress.bar import BuildBar
+from remuda._progress.bar import INTERVAL, BuildBar
 from remuda._relay.log import logger
 from remuda.errors import StartTimeoutError
 
@@ -51,7 +51,8 @@ class StartWait:
         for link in self._links:
             if link.server is not None:
                 self._progress.missing.difference_update(link.share.env_ids)
-        pause = self._progress.show(max(0.0, self._next_look - time.monotonic()))
+        self._progress.show_builds()
+        pause = min(INTERVAL, max(0.0, self._next_look - time.monotonic()))
         if not self._receiver.handle(pause) and time.monotonic() >= self._next_look:
             self._look(building)
         self._receiver.log()

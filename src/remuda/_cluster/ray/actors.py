@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import ray
 from ray.exceptions import RayError, RayTaskError, RuntimeEnvSetupError
 
+from remuda._cluster.description import ClusterDescription
 from remuda._cluster.ray.connection import Connection
-from remuda._cluster.ray.description import ClusterDescription
 from remuda._cluster.ray.placement import Placement
 from remuda._cluster.shard.shard import CONTROL, NEVER, ShardActor
 

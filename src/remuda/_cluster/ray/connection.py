@@ -11,7 +11,7 @@ from typing import Any
 
 import ray
 
-from remuda._cluster.ray.description import ClusterDescription
+from remuda._cluster.description import ClusterDescription
 from remuda.errors import BrokenPoolError, StartTimeoutError
 
 _CONNECTING = 5.0  # seconds for the head of a cluster to accept a connection

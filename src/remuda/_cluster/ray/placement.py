@@ -11,7 +11,7 @@ from ray.experimental.internal_kv import _internal_kv_get
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from remuda._cluster.ray.description import ClusterDescription
+from remuda._cluster.description import ClusterDescription
 from remuda.errors import StartTimeoutError
 
 

@@ -38,7 +38,7 @@ class ShardCollector:
         self._rollouts: Collector
 
     def stop(self, number: int) -> None:
-        """Stops the rollouts of the first `number` calls of `Pool.rollouts`. Any thread may call this method."""
+        """Stops the rollouts of the first `number` calls of `ClusterPool.rollouts`. Any thread may call this method."""
         self._stopped = number
 
     def collect(self, pool: Pool, order: RolloutOrder) -> ShardRollout:
@@ -56,7 +56,7 @@ class ShardCollector:
         return self._sent(next(self._rollouts), order.version)
 
     def _begin(self, pool: Pool, order: RolloutOrder) -> None:
-        """Loads the policy and sets the seeds for the rollouts of a call of `Pool.rollouts`."""
+        """Loads the policy and sets the seeds for the rollouts of a call of `ClusterPool.rollouts`."""
         shard = self.numbers.shard
         seeds = np.random.SeedSequence(order.seed, spawn_key=(shard, self._generation)).spawn(2)
         policy = ray.get(order.policy[0]).load()

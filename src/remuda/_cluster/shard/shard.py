@@ -34,7 +34,7 @@ from remuda._cluster.shard.renumbering import Renumbering
 from remuda._engine.commands.answers import Answers
 from remuda._engine.pool.pool import succeeding_pool
 from remuda._engine.pool.state_checks import is_fresh, not_in_episode
-from remuda._engine.startup.inheritance import IS_FRESH_ON_SHARD, RESETS, Counts, progress_of
+from remuda._engine.startup.start import IS_FRESH_ON_SHARD, RESETS, Counts, progress_of
 from remuda._engine.supervision.faults import was_lost
 from remuda._wire.failures import pickled_exception, portable
 from remuda._wire.layout import Layout
@@ -403,7 +403,7 @@ class ShardActor:
 
     @ray.method(concurrency_group=CONTROL)  # type: ignore[untyped-decorator]
     def stop_rollouts(self, number: int) -> None:
-        """Stops the rollouts of the first `number` calls of `Pool.rollouts`. A rollout in progress ends early."""
+        """Stops the rollouts of the first `number` calls of `rollouts`. A rollout in progress ends early."""
         self._collector.stop(number)
 
     def figures(self) -> Figures:

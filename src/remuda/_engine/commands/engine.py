@@ -38,7 +38,7 @@ from remuda._engine.supervision.supervisor import Supervisor
 from remuda._engine.supervision.thread import SupervisorThread
 from remuda._engine.supervision.worker_faults import WorkerFaults
 from remuda._engine.tracing.tracer import PoolTracer
-from remuda._system.exiting import hold_daemon_thread
+from remuda._system.interpreter import hold_daemon_thread
 from remuda._tensors.cuda import finish_all
 from remuda._wire.pool_description import PoolDescription, start_of
 from remuda.errors import ClosedError, RemudaError, StateError
@@ -70,7 +70,7 @@ class Engine:
         infos, defaults = InfoColumns(running.layout.info_bytes), running.defaults
         per_episode = settings.seeding == "per_episode"
         self.seeds = Seeds(defaults, running.layout, per_episode=per_episode)
-        self.tracker = ProgressTracker(running, self.seeds, settings.rename_operation)
+        self.tracker = ProgressTracker(running, self.seeds)
         recorder = None
         if settings.crash_dir is not None and running.factories is not None:
             recorder = Recorder(settings.crash_dir, running.factories, settings.backend, running)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from remuda import _core
-from remuda._backends.deadline import Deadline
+from remuda._backends.waiting import Deadline
 from remuda._engine.calls import Addressee, Noting
 from remuda._engine.commands.answers import Answers
 from remuda._engine.running import Running

@@ -15,7 +15,7 @@ from remuda._engine.options.checks import check_autoreset
 from remuda._engine.options.crash_dir import described, pickled_specs
 from remuda._engine.running import Running
 from remuda._factories import check_env_fns
-from remuda._progress.bar import BuildBar
+from remuda._progress.bar import INTERVAL, BuildBar
 from remuda._wire.failures import build_error
 from remuda._wire.pickling import Buffers, dump
 from remuda._wire.requests import TakeReplacement
@@ -108,7 +108,8 @@ class Replacing:
             with BuildBar(envs) as progress:
                 while not call.done:
                     progress.missing = call.missing
-                    call.wait(progress.show())
+                    progress.show_builds()
+                    call.wait(INTERVAL)
             return call.result()
         except EnvError as error:
             told = build_error(error.failures)

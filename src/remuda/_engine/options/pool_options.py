@@ -16,12 +16,14 @@ from gymnasium import Space
 
 from remuda import _core
 from remuda._engine.options.checks import (
+    Option,
     autoreset_mode,
     checked_by,
     int_from,
     memory_limit,
     module_names,
     one_of,
+    option,
     seconds,
     single_space,
     true_or_false,
@@ -30,11 +32,9 @@ from remuda._engine.options.checks import (
 from remuda._engine.options.crash_dir import CrashDir, crash_dir_for
 from remuda._engine.options.extras import Extras, check_extras
 from remuda._engine.options.fault_policy import FaultPolicy, OnFault
-from remuda._engine.options.option import Option, option
 from remuda._relay.output import WorkerOutput, check_output
-from remuda._system.backend_here import backend_here
 from remuda._system.interpreter import no_command
-from remuda.errors import EnvProgress
+from remuda._system.machine import backend_here
 
 EnvFn: TypeAlias = Callable[[], Any]
 BackendName: TypeAlias = Literal["auto", "process", "thread", "serial"]
@@ -43,7 +43,6 @@ WorkerEnv: TypeAlias = Mapping[str, str] | Callable[[int], Mapping[str, str]]
 Devices: TypeAlias = Sequence[int | str] | Literal["auto"]
 AutoresetMode: TypeAlias = Literal["next_step", "same_step", "disabled", "background"]
 Seeding: TypeAlias = Literal["gymnasium", "per_episode"]
-OperationOf: TypeAlias = Callable[[str, EnvProgress], tuple[str, EnvProgress]]
 
 BACKENDS = ("process", "thread", "serial")
 _LEAST_OBJECT_BYTES = 4096
@@ -131,7 +130,6 @@ class OptionValues:
         of_processes=" and write where it writes; use backend='process', or redirect the process",
     )
     log_advice: bool = option(True)
-    rename_operation: OperationOf | None = option(None)
 
 
 OPTIONS: dict[str, Option] = {one.name: one.metadata["option"] for one in fields(OptionValues)}
@@ -164,7 +162,6 @@ class FaceOptions(TypedDict, total=False):
     crash_dir: str | os.PathLike[str] | CrashDir | None
     worker_output: WorkerOutput
     log_advice: bool
-    rename_operation: OperationOf | None
 
 
 class PoolOptions(FaceOptions, total=False):
@@ -176,10 +173,11 @@ class PoolOptions(FaceOptions, total=False):
     Workers:
         num_workers ("auto"): Workers to share the envs; neighbours share a worker. A number; None for one worker for
             each env, so that no env suffers from the crash of another; or "auto": as many as a short trial finds best.
-            The trial builds the first env. If that is quick, the trial steps it and builds it again. Otherwise each env
-            gets a worker, as envs that render do. `Pool.choice` has the choice and the reason. A vector env counts as
-            one. None is also the default of the faces, and with faults="restart", renewals, spares, threads, and resets
-            in advance or in the background.
+            The trial builds the first env in a worker process. If that takes less than a second, the trial steps it,
+            closes it, and builds it again for the pool. Otherwise each env gets a worker, as envs that render do, and
+            envs in threads. `Pool.choice` has the choice and the reason. A vector env counts as one. None is also the
+            default of the faces, and with faults="restart", renewals, spares, threads, and resets in advance or in the
+            background.
         backend (None): "process" (Linux); "thread", for envs that release the GIL, and for Python without it;
             "serial": the caller steps the envs, for debugging; None: "process" on Linux, else "thread", with a warning,
             because envs in threads share the GIL and a crash; or "auto": like None, or "serial" if num_workers is
@@ -267,8 +265,6 @@ class PoolOptions(FaceOptions, total=False):
             reports of deaths show its end.
         log_advice (True): Log once if another number of workers would at least double the speed. Name the options that
             continue after faults, and that replay them, in errors about faults.
-        rename_operation (None): For faces in which steps or calls mean other operations: a function that takes an
-            operation ("step") and the `EnvProgress` of a report of a fault, and returns those that the report shows.
     """
 
     start_method: StartMethod | None

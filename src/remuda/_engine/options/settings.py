@@ -10,9 +10,9 @@ from remuda._engine.options.checks import int_from, is_int
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.options.pool_options import OPTIONS, OptionValues, PoolOptions
 from remuda._engine.options.refusals import check_pairs
-from remuda._engine.stats.choice import WorkerChoice
+from remuda._engine.stats.choice import WorkerChoice, one_each
 from remuda._relay.receiver import ShownWarnings
-from remuda._system.backend_here import backend_here
+from remuda._system.machine import backend_here
 from remuda._wire.autoreset import AUTORESET_MODES, AutoresetMode
 
 # The default of `num_workers` if no other option needs one worker for each env.
@@ -56,13 +56,17 @@ class Settings(OptionValues):
 
     def _leaving_open(self, *, may_step_itself: bool) -> Settings:
         """Returns the settings for num_workers="auto". A trial chooses the number later, unless it is clear already."""
-        for value, what in ((self.spares, "spares"), (self.max_worker_memory, "envs whose workers are watched")):
-            if value:
-                reason = f"{what} have a worker each"
-                return replace(self, choice=WorkerChoice(self.num_workers, self.workers_are, reason))
-        if self.backend == "serial":
+        if self.backend == "serial" and not self.spares:
             one = WorkerChoice(1, "serial", "the caller steps all envs, one after another")
             return replace(self, num_workers=1, choice=one)
+        why = None
+        if self.spares or self.max_worker_memory:
+            why = "spares" if self.spares else "their workers are watched"
+        elif self.backend == "thread":
+            why = "a trial would step an env in this process"
+        if why is not None:
+            kind: Literal["process", "thread"] = "thread" if self.backend == "thread" else "process"
+            return replace(self, choice=one_each(self.num_workers, kind, why))
         return replace(self, measures=True, may_step_itself=may_step_itself and not self.needs_processes)
 
     @property
@@ -97,11 +101,6 @@ class Settings(OptionValues):
                     f"expected num_workers=None (one for each env) with {name}={got}, got {self.num_workers}: "
                     f"{option.needs_one_worker_each}"
                 )
-
-    @property
-    def workers_are(self) -> Literal["process", "thread"]:
-        """The kind of workers that the pool has, if its caller does not step the envs."""
-        return "thread" if self.backend == "thread" else "process"
 
     @property
     def mode(self) -> AutoresetMode:

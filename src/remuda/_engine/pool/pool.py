@@ -14,35 +14,32 @@ from gymnasium import Space
 
 from remuda import _core
 from remuda._backends.base import Backend, Worker
-from remuda._backends.deadline import Deadline
+from remuda._backends.waiting import Deadline
 from remuda._engine.commands.engine import Engine, shares_of_parts, with_hub_lock
 from remuda._engine.commands.resets import Options
 from remuda._engine.options.checks import check_timeout, is_int
 from remuda._engine.options.pool_options import EnvFn, PoolOptions, RemoteBackend
 from remuda._engine.options.settings import Settings, signature_of_pool
-from remuda._engine.pool.advice import advice, say_once
 from remuda._engine.pool.part import Part
 from remuda._engine.rollouts.columns import Declared
 from remuda._engine.rollouts.rollout import Rollout
-from remuda._engine.rollouts.shard_rollout import ShardRollouts
 from remuda._engine.running import Phase, Running, Stoppable
 from remuda._engine.seeds import Seed
 from remuda._engine.startup.auto import settle
-from remuda._engine.startup.inheritance import Inheritance
-from remuda._engine.startup.start import start
+from remuda._engine.startup.start import Inheritance, start
 from remuda._engine.stats.pool_stats import PoolStats
+from remuda._engine.stats.verdict import advice, say_once
 from remuda._engine.tracing.trace import NUM_EVENTS, Trace, note_new_pool
 from remuda._factories import check_env_fns
 from remuda._keywords import names_keywords
 from remuda._system.cores import usable_cores
-from remuda._system.exiting import is_exiting, leave_pools_alone
 from remuda._system.finalizers import hand_over, prepare
 from remuda._system.forks import run_in_children
-from remuda._system.interpreter import is_importing_main
+from remuda._system.interpreter import is_exiting, is_importing_main, leave_pools_alone
 from remuda.errors import RemudaError, StateError
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack  # `typing` has it since Python 3.11
+    from typing_extensions import Self, Unpack  # `typing` has them since Python 3.11
 
 _WARM_AFTER, _ADVISE_AFTER = 16, 256  # batches
 
@@ -360,7 +357,7 @@ class Pool(Part):
         self._engine.release()
         self._finalizer.detach()  # last, because it marks the end of `close`
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -371,92 +368,6 @@ class Pool(Part):
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.num_workers} {self.backend} workers"
         return f"<Pool of {self.num_envs} envs, {state}>"
-
-    # -- envs on a cluster -------------------------------------------------------------------------------
-
-    def rollouts(self, policy: Any, steps: int = 128, in_flight: int = 2, *, seed: int | None = None) -> ShardRollouts:
-        """Makes shards fill rollouts with a policy that runs in the shards, and returns the rollouts::
-
-            for rollout in pool.rollouts(policy, steps=128):
-                learner.update(rollout)
-                pool.publish(policy)
-
-        One message carries steps x n transitions. Envs continue from where they are. Envs that have not been reset are
-        reset first, and so are all envs that earlier rollouts have stepped.
-
-        Args:
-            policy: See `remuda.collect`: a callable, an object with a method `act`, or a torch module, with or
-                without a parameter `context`. It gets the observations of a shard's envs. It is pickled with all that
-                it refers to. Tensors on a GPU are copied to the CPU. A module is moved to the GPU of its shard, if the
-                shard has one. Before the first rollout, each shard seeds the global random numbers of its process
-                (`random`, NumPy, torch).
-            steps: T of each rollout.
-            in_flight: The number of rollouts of each shard that are under way or wait for the learner. With 2, a shard
-                fills one while the learner works on another. With 1, it waits for the learner.
-            seed: The seed of random numbers of the policy, from 0 up; None: a random one. Each shard has its own
-                stream.
-
-        Returns: An iterator of `ShardRollout`, and a context manager that ends it.
-
-        Raises:
-            NotImplementedError: The envs are on this machine (`backend`).
-            ValueError: A number below 1, or spaces that are not made of arrays.
-            TypeError: `policy` is not such an object.
-            StateError: An env is in flight.
-        """
-        raise NotImplementedError(self._on_a_cluster("rollouts"))
-
-    def publish(self, policy: Any) -> int:
-        """Replaces the policy with which shards fill `rollouts`, including its attributes.
-
-        The policy is put into Ray's object store once, for all shards. Rollouts that are requested from now on use it.
-        When the learner has taken a rollout and requests the next, the shard of the first is sent another request. So
-        the policy of a rollout is at most shards x in_flight publications old. With one shard and `in_flight=1` it is
-        the latest.
-
-        Returns: The version of the policy, which `ShardRollout.policy_version` shows.
-
-        Raises:
-            NotImplementedError: The envs are on this machine.
-            TypeError: `policy` is not an object that `rollouts` takes.
-        """
-        raise NotImplementedError(self._on_a_cluster("publish"))
-
-    def resize(self, shards: int, timeout: float | None = None) -> None:
-        """Divides the envs of a cluster among more or fewer shards, for machines that were added or will be removed.
-
-        All envs are rebuilt, beside the old ones, before any takes its place. If an env cannot be built, or there is
-        no room in time, the pool stays as it was. If the cluster scales automatically, shards that wait for room make
-        it grow.
-
-        Env ids, seeds, options of resets and lasting attributes continue. Current episodes are cut off: the next
-        result of their envs is truncated, with `info["resized"]`. To continue the episodes, take the states first and
-        put them back:
-
-            states = pool.get_state()
-            pool.resize(8)
-            batch = pool.set_state(states)
-
-        Parts of the pool become invalid, as after `split(1)`. Figures in `stats()` begin again.
-
-        Args:
-            shards: The number of shards, from 1 to the number of factories.
-            timeout: Seconds to wait for room and builds; None: `start_timeout`.
-
-        Raises:
-            NotImplementedError: The envs are on this machine (`backend`).
-            ValueError: `shards` is out of range, or `placement` is not "spread".
-            StateError: An env is in flight, or rollouts are open: close them first.
-            StartTimeoutError: There was no room in time. Nothing has changed.
-            ShardDiedError: A shard died meanwhile. The policy of `faults` was applied; call `resize` again.
-            BrokenPoolError, ClosedError: The pool is broken or closed.
-        """
-        raise NotImplementedError(self._on_a_cluster("resize"))
-
-    def _on_a_cluster(self, what: str) -> str:
-        return (
-            f"expected backend=remuda.Ray(...) for {what}, got {self.backend!r}: there the policy acts beside the envs"
-        )
 
     # -- inside ------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass
 class ShardRollout(HasAdvantages):
-    """T steps of the n envs of a shard, by a policy that ran in the shard. `Pool.rollouts` iterates over these.
+    """T steps of the n envs of a shard, by a policy that ran in the shard. `ClusterPool.rollouts` iterates over these.
 
     Arrays are contiguous. If the shard is on the learner's machine, they are views of Ray's object store, and you must
     not write to them: copy what you want to change. From another machine they were transferred once.
@@ -27,7 +27,7 @@ class ShardRollout(HasAdvantages):
     Attributes:
         shard, node: The shard that filled it, and the shard's node.
         policy_version: The version of the policy that acted in all steps: 0 for the first policy, and one more with
-            each `Pool.publish`.
+            each `ClusterPool.publish`.
         steps, num_envs, env_ids, obs, actions, rewards, terminations, truncations, final_obs, extras, valid,
             episode_starts, infos, faults: See `Rollout`. An env id is that of the pool.
         columns: dict of (T, n, ...): the values that the policy returned beside its actions.
@@ -72,7 +72,7 @@ class ShardRollout(HasAdvantages):
 
 
 class ShardRollouts(Iterator[ShardRollout]):
-    """An iterator over the rollouts of all shards, which `Pool.rollouts` returns.
+    """An iterator over the rollouts of all shards, which `ClusterPool.rollouts` returns.
 
         for rollout in pool.rollouts(policy, steps=128):
             learner.update(rollout)

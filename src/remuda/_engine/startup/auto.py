@@ -1,17 +1,21 @@
 """Chooses the number of workers by a trial, which builds the first env in a worker and measures the cost of its steps.
 
-An env that was stepped for the trial is never kept, and one that is kept was never stepped. If building takes long,
-or cannot be repeated, nothing is measured: the first env stays, and each other one gets a worker too.
+An env that was stepped for the trial is never kept, and one that is kept was never stepped. If the build takes long,
+nothing is measured: the first env stays, and each other one gets a worker too.
 """
 
 from __future__ import annotations
 
+import functools
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from statistics import median
-from typing import Any, TypeAlias
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from remuda._backends.base import PATIENCE_SECONDS, BuildingBackend
 from remuda._engine.options.extras import check_extras
@@ -19,21 +23,26 @@ from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.options.pool_options import EnvFn
 from remuda._engine.options.settings import Settings
 from remuda._engine.running import Running
-from remuda._engine.startup.alike import are_alike
 from remuda._engine.startup.start import assign, lay_out, make_backend
 from remuda._engine.stats.choice import WorkerChoice, choose, one_each
 from remuda._relay.log import logger
-from remuda._worker.measuring import Measured, measure
-from remuda._worker.second_build import Limits
+from remuda._wire.culprit import content_of
+from remuda._worker.env_report import EnvReport
+from remuda._worker.measuring import Measured, measure_in_worker
 from remuda.errors import EnvError, RemudaError, WorkerDiedError
+
+if TYPE_CHECKING:
+    from remuda._backends.process.backend import ProcessBackend
 
 Adopt: TypeAlias = Callable[[Settings, Running], Any]
 """A function that makes a `Pool` of workers that already run."""
 
-LIMITS = Limits()  # the trial builds an env a second time only if the first build took less
+LONGEST_BUILD = 1.0  # seconds; an env that takes longer to build is not built again for a trial
 
 _ROUND_TRIPS = 10
 _THINK_SECONDS = 3e-3  # a pause as long as a learner may take: a waiting worker falls asleep
+# Factories count as alike if they differ in values that are nested deeper, or come after so many others.
+_DEPTH, _MOST_VALUES = 10, 1000
 
 
 def settle(
@@ -45,30 +54,72 @@ def settle(
     """
     if not settings.measures:
         return settings, None
-    chosen, backend = _choose(settings, env_fns, cores, adopt)
+    num_envs, backend = settings.num_envs // settings.width, None
+    if not are_alike(env_fns):
+        chosen = one_each(num_envs, "process", "their factories differ, so that env 0 is no measure of the others")
+    elif num_envs == 1 and not settings.may_step_itself:
+        chosen = WorkerChoice(1, "process", "1 worker for 1 env")
+    else:
+        backend = cast("ProcessBackend", make_backend(settings))
+        report, seconds = backend.build_first(assign(settings, env_fns), settings.start_timeout)
+        if (why := _reason_against(report, seconds)) is not None:
+            chosen = one_each(num_envs, "process", why)
+        else:
+            measured, wake = _try(settings, env_fns, backend, adopt)
+            chosen, backend = choose(measured, num_envs, cores, wake), None
     logger.info("num_workers='auto': %s", chosen)
     return replace(settings, num_workers=chosen.num_workers, backend=chosen.backend, choice=chosen), backend
 
 
-def _choose(
-    settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adopt
-) -> tuple[WorkerChoice, BuildingBackend | None]:
-    kind, num_envs = settings.workers_are, settings.num_envs // settings.width
-    if not are_alike(env_fns):
-        return one_each(num_envs, kind, "their factories differ, so that env 0 is no measure of the others"), None
-    if num_envs == 1 and not settings.may_step_itself:
-        return WorkerChoice(1, kind, "1 worker for 1 env"), None
-    backend = make_backend(settings)
-    assignments = assign(settings, env_fns)
-    second = backend.build_first(assignments, settings.start_timeout, LIMITS)
-    if second.refusal is not None:
-        chosen = one_each(num_envs, kind, second.refusal)
-        if second.stays:
-            return chosen, backend
-        backend.stop(0)
-        return chosen, None
-    measured, wake = _try(settings, env_fns, backend, adopt)
-    return choose(measured, num_envs, cores, kind, wake), None
+def are_alike(env_fns: Sequence[EnvFn]) -> bool:
+    """Whether factories share their code and the texts in it, apart from digits (a seed, port or path).
+
+    This is a guess; only speed depends on it.
+    """
+    first, *others = env_fns
+    kind = _kind(first, count())
+    return all(one is first or _kind(one, count()) == kind for one in others)
+
+
+def _kind(value: Any, seen: Iterator[int], depth: int = _DEPTH) -> Any:
+    """Returns what two values of one kind have in common. `seen` counts the values that were looked at."""
+    if depth == 0 or next(seen) >= _MOST_VALUES:
+        return None
+    parts: Iterable[Any]
+    match value:
+        case None | bool() | int() | float():
+            return "a number"
+        case str():
+            return re.sub(r"\d+", "0", value)
+        case bytes() | type() | BuiltinFunctionType() | ModuleType():
+            return value
+        case list() | tuple():
+            parts = value
+        case dict():
+            parts = [*value, *value.values()]
+        case functools.partial():
+            parts = [value.func, value.args, value.keywords]
+        case MethodType():
+            parts = [value.__func__, value.__self__]
+        case FunctionType():
+            parts = [value.__code__, value.__defaults__, *map(content_of, value.__closure__ or ())]
+        case CodeType():
+            parts = [value.co_code, *value.co_names, *value.co_consts]
+        case _:
+            parts = [getattr(value, "__dict__", None)]
+    return type(value), [_kind(part, seen, depth - 1) for part in parts]
+
+
+def _reason_against(report: EnvReport | None, seconds: float) -> str | None:
+    """Returns the reason to keep the first env, and not to measure it; None if there is none."""
+    assert report is not None  # env 0 is built at once
+    if report.render_mode == "human":
+        return "it shows itself on a screen"
+    if report.draws:
+        return f"it draws in its steps (render_mode={report.render_mode!r}), and envs that draw need separate processes"
+    if seconds >= LONGEST_BUILD:
+        return f"building it takes {1e3 * seconds:.0f} ms, so it is not built again for a trial"
+    return None
 
 
 def _try(
@@ -106,7 +157,7 @@ def _try(
 
 def _measure(pool: Any, computed: Sequence[Callable[[Any], Any]]) -> Measured:
     try:
-        measured: Measured = pool.apply_async(measure, (), {"computed": computed}).result(PATIENCE_SECONDS)[0]
+        measured: Measured = pool.apply_async(measure_in_worker, (computed,)).result(PATIENCE_SECONDS)[0]
     except TimeoutError:
         return Measured(None, 0, 0, f"it was not done after {PATIENCE_SECONDS:.0f} s")
     except RemudaError as error:

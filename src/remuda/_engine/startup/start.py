@@ -1,14 +1,17 @@
-"""Starts a pool: checks its settings, starts the workers, lays out the shared memory."""
+"""Starts the workers of a pool, and lays out the shared memory, with the state of an earlier pool if there is one."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
 
 from remuda import _core
 from remuda._backends.base import Assignment, Backend, BuildingBackend
-from remuda._backends.serial import SerialBackend
+from remuda._backends.local import SerialBackend
 from remuda._backends.thread import ThreadBackend
 from remuda._engine.options.checks import check_autoreset, variables_of
 from remuda._engine.options.crash_dir import Factories, described, pickled_specs
@@ -17,7 +20,6 @@ from remuda._engine.options.extras import check_extras
 from remuda._engine.options.pool_options import BackendName, EnvFn
 from remuda._engine.options.settings import Settings
 from remuda._engine.running import Running
-from remuda._engine.startup.inheritance import Inheritance, progress_of
 from remuda._engine.stats.snapshot import hosted_ids
 from remuda._system.cores import whole_cores
 from remuda._system.interpreter import has_gil
@@ -27,6 +29,11 @@ from remuda._wire.layout import Layout, Spinning
 from remuda._worker.env_report import EnvReport, Reports, check_fit
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.worker_info import HostSpec, WorkerInfo
+
+Counts: TypeAlias = "np.ndarray[tuple[int, int], np.dtype[np.uint64]]"
+
+RESETS, STEPS, RESULTS, SEED_BASE, SEEDED_AT, COUNTED_FROM, NEEDS_RESET, IS_FRESH_ON_SHARD = range(8)
+"""The columns of `Counts`. `Progress` in shm/plan.hpp explains them."""
 
 _MOST_ROLLOUT_ROWS = 1 << 31
 _SPIN_NS = 4_000_000  # the longest spin, because after a longer wait the time of waking up hardly matters
@@ -192,3 +199,23 @@ def _hub(settings: Settings, layout: Layout, arena: _core.Arena, backend: Backen
         one_sleeps=layout.spinning.one_sleeps,
         ignore_load=layout.spinning.ignore_load,
     )
+
+
+@dataclass(frozen=True)
+class Inheritance:
+    """The state that a new pool takes over from an earlier pool of the same envs, by env id in the new pool.
+
+    Attributes:
+        progress: (n, 8): the counts of each env.
+        defaults: The seeds and options of resets.
+    """
+
+    progress: Counts
+    defaults: ResetDefaults
+
+
+def progress_of(arena: _core.Arena, layout: Layout) -> Counts:
+    """Returns the counts of all envs (resets, steps, ...): a view (n, 8) of shared memory."""
+    column = arena.column(np.dtype(np.uint64), [8], layout.plan.progress)
+    counts: Counts = column.view(layout.num_envs)
+    return counts

@@ -71,12 +71,10 @@ def best_num_workers(cost: StepCost, num_envs: int, cores: int, wake: float = WA
     return next(n for n in candidates if times[n] <= 1.1 * fastest)
 
 
-def choose(
-    measured: Measured, num_envs: int, cores: int, backend: Literal["process", "thread"], wake: float | None = None
-) -> WorkerChoice:
+def choose(measured: Measured, num_envs: int, cores: int, wake: float | None = None) -> WorkerChoice:
     """Chooses workers for envs (or vector envs) like the measured one. `wake`: None if the caller may not step envs."""
     if measured.cost is None:
-        return one_each(num_envs, backend, f"env 0 cannot be played at random ({measured.raised})")
+        return one_each(num_envs, "process", f"env 0 cannot be measured ({measured.problem})")
     row = _ROW_SECONDS + measured.obs_bytes / _BYTES_A_SECOND
     cost = StepCost(measured.cost.wall + row, measured.cost.cpu + row)
     best = best_num_workers(cost, num_envs, cores, WAKE_SECONDS if wake is None else wake)
@@ -90,7 +88,7 @@ def choose(
             batch = f"the {num_envs} steps of a batch take {span(alone)}, by {counted(best, 'worker')} {span(shared)}"
             return WorkerChoice(1, "serial", f"stepped by the caller: {batch}, and to wake a worker {span(wake)}")
     reason = f"a step takes {span(cost.wall)}, {span(cost.cpu)} of it CPU, and {counted(cores, 'core')} may be used"
-    return WorkerChoice(best, backend, f"{counted(best, 'worker')} for {num_envs} envs: {reason}")
+    return WorkerChoice(best, "process", f"{counted(best, 'worker')} for {num_envs} envs: {reason}")
 
 
 def one_each(num_envs: int, backend: Literal["process", "thread"], why: str) -> WorkerChoice:

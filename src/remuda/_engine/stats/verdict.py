@@ -14,16 +14,19 @@ from typing import Literal, TypeAlias
 from remuda._engine.stats.choice import SWITCH_SECONDS, WAKE_SECONDS, batch_seconds, best_num_workers, counted
 from remuda._engine.stats.durations import span
 from remuda._engine.stats.snapshot import Snapshot
+from remuda._relay.log import logger
 from remuda._wire.autoreset import AUTORESET_MODES
 from remuda._worker.measuring import StepCost
 from remuda._worker.memory import in_words
 
 _LEAST_BATCHES = 8  # the figures of fewer batches depend on chance.
 _WORTH_NAMING = 0.15  # the least share of a batch's time that a finding must save
+_WORTH_SAYING = 0.5  # advice must save this share of the total time, the caller's code included
 _MOST = 0.5
 _SLOW = 1.5  # an env is slow if its steps take this many times as long as the others'.
 _MORE_THAN_A_CORE = 1.2  # the cores that one busy thread and its helpers use at most.
 _OVERLAPPED = 0.8  # the share of the estimated saving by `Pool.split` that remains in practice
+_said: list[str] = []  # the advice that this process has logged
 
 Cause: TypeAlias = Literal[
     "unknown", "policy", "env step", "slow env", "slow resets", "infos", "faults", "worker count", "transport"
@@ -312,3 +315,20 @@ def _steps_of_slowest(stats: Snapshot) -> float:
     for env in stats._env_objects:
         by_worker[env.worker] = by_worker.get(env.worker, 0.0) + env.step.total
     return max(by_worker.values(), default=0.0)
+
+
+def advice(stats: Snapshot) -> str | None:
+    """Returns a sentence about the number of workers; None unless another number would at least double the speed."""
+    verdict = workers_verdict(stats)
+    if verdict is None or verdict.saves < _WORTH_SAYING:
+        return None
+    # With `keeps_apart` each env needs a worker, so "auto", which may choose fewer, is not advised.
+    auto = "" if stats.setup.keeps_apart else "num_workers='auto' measures and chooses; "
+    return f"remuda: {verdict.text}. ({auto}log_advice=False keeps this quiet, and pool.stats() has the details.)"
+
+
+def say_once(text: str) -> None:
+    """Logs advice, unless this process has logged any before, however many pools it has."""
+    if not _said:
+        _said.append(text)
+        logger.warning("%s", text)

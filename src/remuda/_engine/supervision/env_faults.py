@@ -81,7 +81,7 @@ class EnvFaults:
     def renamed(self, failure: Failure) -> Failure:
         """Returns the failure of a call, with the operation renamed if the pool's face renames operations."""
         tracker = self._descriptions.tracker
-        if failure.env_id is None or not tracker.renames:
+        if failure.env_id is None or tracker.rename is None:
             return failure
         operation, where = tracker.describe(failure.env_id, failure.operation)
         return replace(failure, operation=operation, where=where)

@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from remuda._engine.options.pool_options import OperationOf
 from remuda._engine.running import Running
 from remuda._engine.seeds import Seeds
 from remuda.errors import EnvProgress
 
 
 class ProgressTracker:
-    """Reads the episode, step, seed and last action of an env when a report needs them."""
+    """Reads the episode, step, seed and last action of an env when a report needs them.
 
-    def __init__(
-        self,
-        running: Running,
-        seeds: Seeds,
-        rename_operation: OperationOf | None = None,
-    ) -> None:
-        """`rename_operation`: the pool's option of this name, by which a face renames operations in reports."""
-        self._running, self._action = running, running.layout.action
-        self._seeds, self._rename_operation = seeds, rename_operation
+    Attributes:
+        rename: Replaces the operation and the progress in reports. A face sets it if it runs other operations as steps
+            or calls of the pool.
+    """
+
+    def __init__(self, running: Running, seeds: Seeds) -> None:
+        self._running, self._seeds, self._action = running, seeds, running.layout.action
+        self.rename: Callable[[str, EnvProgress], tuple[str, EnvProgress]] | None = None
 
     def describe(self, env_id: int, operation: str) -> tuple[str, EnvProgress]:
         """Returns the name of an operation for a report, and the progress of the env."""
         where = self._where(env_id)
-        return (operation, where) if self._rename_operation is None else self._rename_operation(operation, where)
+        return (operation, where) if self.rename is None else self.rename(operation, where)
 
     def where(self, env_id: int) -> EnvProgress:
         """Returns the progress of an env, as reports show it."""
         return self.describe(env_id, "nothing")[1]
-
-    @property
-    def renames(self) -> bool:
-        """Whether the option `rename_operation` may rename operations."""
-        return self._rename_operation is not None
 
     def _where(self, env_id: int) -> EnvProgress:
         resets, steps = self._running.slots.progress(env_id)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from remuda._backends.base import Processes
-from remuda._backends.flag import Flag
+from remuda._backends.waiting import Flag
 from remuda._system.own_thread import OwnThread
 from remuda.errors import RemudaError
 

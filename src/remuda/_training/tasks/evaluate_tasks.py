@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from remuda import EnvError, FaultPolicy, Pool, PoolOptions, Ray, StartTimeoutError, WorkerDiedError
 from remuda._keywords import check_keywords
-from remuda._progress import bar
+from remuda._progress.bar import Bar
 from remuda._training.acting import Policy, check_policy
 from remuda._training.arguments import check_count, check_progress, check_seed, check_videos
-from remuda._training.closing import ClosingPool
-from remuda._training.tasks.driver import Driver
+from remuda._training.evaluate import ClosingPool
+from remuda._training.tasks.driver import Driver, Report
 from remuda._training.tasks.fingerprint import Fingerprint
-from remuda._training.tasks.report import Report
 from remuda._training.tasks.results import TaskResults
 from remuda._training.tasks.results_file import ResultsFile, describe_run
 from remuda._training.tasks.task import Task, check_tasks
@@ -133,9 +132,7 @@ def evaluate_tasks(
             file.note_taken(len(rows))
         schedule = Schedule(chosen, count, entropy, {(row["task"], row["episode"]) for row in rows})
         if len(schedule):
-            shows = bar.is_watched() if progress is None else progress
-            shown_bar = bar.Bar("units", len(chosen) * count, 0.0 if progress else bar.PATIENCE, stays=True)
-            report = Report(file, rows, shown_bar if shows else None)
+            report = Report(file, rows, Bar("units", len(chosen) * count, progress, stays=True))
             video_of = _video_of(video_folder, shown)
             try:
                 with closing(report), ClosingPool(_pool(chosen, num_envs, attempts, pool_options)) as pool:

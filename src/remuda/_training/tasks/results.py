@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from remuda._training.binomial import interval
+from remuda._training.success import interval
 from remuda._training.tasks.results_file import read
 from remuda.errors import MissingFrameworkError
 

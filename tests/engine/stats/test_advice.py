@@ -15,8 +15,7 @@ from made_up_stats import US, each, snapshot
 from pool_envs import counting
 
 from remuda import Pool
-from remuda._engine.pool.advice import advice
-from remuda._engine.stats.verdict import workers_verdict
+from remuda._engine.stats.verdict import advice, workers_verdict
 from remuda.stats import PoolStats
 
 
@@ -110,7 +109,7 @@ def test_steps_before_the_first_snapshot_do_not_count() -> None:
 def advice_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
     """The log of a process without earlier advice, in which every pool has advice to give."""
     monkeypatch.setattr("remuda._engine.pool.pool.advice", lambda *_: "do something else")
-    monkeypatch.setattr("remuda._engine.pool.advice._said", [])
+    monkeypatch.setattr("remuda._engine.stats.verdict._said", [])
     caplog.set_level(logging.WARNING, "remuda")
     return caplog
 
