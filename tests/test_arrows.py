@@ -74,8 +74,8 @@ ARROWS = {
 # The packages of the engine, and of clusters. Each imports only itself and earlier ones of its package.
 LAYERS = {
     "_engine": (
-        *("stats", "options", "history", "tracing", "batches"),
-        *("supervision", "commands", "startup", "rollouts", "pool"),
+        *("stats", "options", "batches"),
+        *("supervision", "tracing", "commands", "startup", "rollouts", "pool"),
     ),
     "_cluster": ("shard", "ray", "driver"),
 }

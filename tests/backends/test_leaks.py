@@ -18,7 +18,7 @@ from pool_envs import counting, hooked
 from programs import collect, holdings, kill
 
 from remuda import EnvError, Pool, StartTimeoutError, WorkerDiedError
-from remuda._engine.commands.engine import Engine
+from remuda._engine.engine import Engine
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 

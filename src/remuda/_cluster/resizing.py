@@ -10,7 +10,7 @@ from remuda._cluster.driver.link import ShardLink
 from remuda._cluster.driver.start_wait import StartWait
 from remuda._cluster.messages import Answer, BuildOrder
 from remuda._cluster.ray import actors
-from remuda._engine.commands.engine import Engine
+from remuda._engine.engine import Engine
 from remuda._engine.options.checks import is_int
 from remuda._relay.log import logger
 from remuda.errors import RemudaError, StartTimeoutError, StateError

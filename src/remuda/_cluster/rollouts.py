@@ -23,7 +23,7 @@ from remuda.errors import Fault, PickledException, RemoteTraceback, StateError
 if TYPE_CHECKING:
     from remuda._cluster.driver.backend import RayBackend
     from remuda._cluster.ray.policies import Publisher
-    from remuda._engine.commands.engine import Engine
+    from remuda._engine.engine import Engine
 
 _LOOK = 0.02  # seconds between two checks for successors of dead shards
 

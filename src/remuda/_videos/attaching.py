@@ -6,15 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from remuda._videos.recorder import Recorder
+from remuda._videos.video_recorder import VideoRecorder
 
 
-def attach(env: Any, fps: float | None = None, choose: Callable[[], Path | None] | None = None) -> Recorder:
+def attach(env: Any, fps: float | None = None, choose: Callable[[], Path | None] | None = None) -> VideoRecorder:
     """Replaces the methods `reset`, `step` and `close` of an env by functions that also record. Returns the recorder.
 
     No wrapper is added, so the states of recorded envs fit other envs: a state includes no functions.
     """
-    recorder = Recorder(env.render, fps or (env.metadata or {}).get("render_fps"), choose)
+    recorder = VideoRecorder(env.render, fps or (env.metadata or {}).get("render_fps"), choose)
     env_reset, env_step, env_close = env.reset, env.step, env.close
 
     def reset(**options: Any) -> Any:
@@ -54,5 +54,5 @@ def detach(env: Any) -> None:
             del env.reset, env.step, env.close
 
 
-def _recorder_of(env: Any) -> Recorder | None:
+def _recorder_of(env: Any) -> VideoRecorder | None:
     return getattr(env.reset, "recorder", None)

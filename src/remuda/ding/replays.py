@@ -11,8 +11,8 @@ from ding.envs import BaseEnv, DingEnvWrapper
 from ding.utils.render_helper import get_env_fps, render_env
 
 from remuda._videos.episodes import Episodes
-from remuda._videos.recorder import Recorder
 from remuda._videos.recording import check_moviepy
+from remuda._videos.video_recorder import VideoRecorder
 
 # Inherited versions of `enable_save_replay`, which are not used: they raise, or need gym's recorder, which does
 # not support Gymnasium.
@@ -41,7 +41,7 @@ def replays_of(env: Any, num_envs: int, paths: Sequence[str] | None) -> Sequence
     ]
 
 
-def recorder_of(current: Callable[[], Any], episodes: Episodes) -> Recorder:
+def recorder_of(current: Callable[[], Any], episodes: Episodes) -> VideoRecorder:
     """Returns a recorder of an env. Runs in the env's worker.
 
     Args:
@@ -51,7 +51,7 @@ def recorder_of(current: Callable[[], Any], episodes: Episodes) -> Recorder:
     inner = getattr(current(), "_env", None)
     metadata = getattr(inner, "metadata", None) or {}
     fps = metadata.get("render_fps") or (None if inner is None else get_env_fps(inner))
-    return Recorder(lambda: _picture_of(current()), fps, episodes.next_video)
+    return VideoRecorder(lambda: _picture_of(current()), fps, episodes.next_video)
 
 
 def _picture_of(env: Any) -> Any:

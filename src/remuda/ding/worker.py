@@ -14,7 +14,7 @@ from gymnasium import Space
 
 from remuda._faces.hosting import HostedEnv
 from remuda._videos.episodes import Episodes
-from remuda._videos.recorder import Recorder
+from remuda._videos.video_recorder import VideoRecorder
 from remuda.ding.randomness import OwnRandomness, untouched
 from remuda.ding.replays import recorder_of
 from remuda.ding.reset_orders import ResetOrder, time_limit
@@ -56,7 +56,7 @@ class Adapter(HostedEnv):
         self.observation_space = observation_space
         self.action_space = Anything()
         self._env_fn, self._replay = env_fn, replay
-        self._recorder: Recorder | None = None
+        self._recorder: VideoRecorder | None = None
         self._reset_inplace, self._step_timeout = reset_inplace, step_timeout
         self._trial = trial
         self._has_rows = not isinstance(observation_space, Anything)

@@ -15,7 +15,7 @@ from pool_envs import Gate, NestedEnv, TextEnv, counting, gated, hooked
 from programs import collect
 
 from remuda import EnvError, InvalidActionError, Pool, StateError, _core
-from remuda._engine.commands.engine import shares_of_parts
+from remuda._engine.engine import shares_of_parts
 from remuda._engine.pool.part import Part
 
 

@@ -16,7 +16,7 @@ Workers::Workers(const std::shared_ptr<Arena>& arena, const Plan& plan,
       mail_(plan.workers, queues),
       watch_(std::make_shared<Watch>(arena->wakeup(), plan.workers, nb::len(queues) != 0)),
       records_(*arena->at<Records>(Plan::kRecords)),
-      turns_(plan.workers, max_running) {
+      limit_(plan.workers, max_running) {
   std::uint32_t first_env = 0;
   for (std::uint32_t w = 0; w < plan.workers; first_env += envs_of_worker[w++])
     ports_.emplace_back(*arena, plan, w, first_env, envs_of_worker[w]);
@@ -39,10 +39,10 @@ void Workers::push(std::uint32_t worker, Command command, nb::handle parts) {
 void Workers::publish(std::uint32_t worker, TimeOfCall& now, bool at_once) {
   Port& port = ports_[worker];
   if (!port.has_unpublished || !port.is_alive()) return;
-  const bool had_turn = turns_.has(worker);
+  const bool had_turn = limit_.has(worker);
   if (at_once)
-    turns_.take(worker);
-  else if (!turns_.ask(worker))
+    limit_.take(worker);
+  else if (!limit_.ask(worker))
     return;
   if (!had_turn && deadlines_.has_any()) port.heard = now.get();
   port.has_unpublished = false;
@@ -52,10 +52,10 @@ void Workers::publish(std::uint32_t worker, TimeOfCall& now, bool at_once) {
 }
 
 void Workers::finish_turn(std::uint32_t worker) {
-  if (!turns_.has(worker)) return;
-  turns_.end(worker);
+  if (!limit_.has(worker)) return;
+  limit_.end(worker);
   TimeOfCall now;
-  while (const auto next = turns_.next()) publish(*next, now);
+  while (const auto next = limit_.next()) publish(*next, now);
 }
 
 Mail::Arrival Workers::read(std::uint32_t worker, const Result& result, nb::object& parts) {
@@ -111,7 +111,7 @@ void Workers::end_absence(std::uint32_t worker) {
 std::optional<Op> Workers::late_with(std::uint32_t worker, std::uint64_t task, Op oldest, Clock::time_point now) const {
   const Port& port = ports_[worker];
   const bool is_busy = port.is_at(task);
-  if (!port.has_deadlines() || !(turns_.has(worker) || is_busy)) return std::nullopt;
+  if (!port.has_deadlines() || !(limit_.has(worker) || is_busy)) return std::nullopt;
   const Op op = is_busy ? Task::op(task) : oldest;
   const auto begin = is_busy ? Clock::time_point(Nanoseconds(Task::begin_ns(task))) : port.heard;
   // The time before the latest transfer of bytes does not count, because this process may have been slow to send or

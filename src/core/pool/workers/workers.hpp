@@ -1,11 +1,13 @@
 // The pool's side of its workers: sends to them, receives from them, and watches their processes. The members are
 //
-//   Port       the rings, bell and state of a worker       Deadlines   the time limits of ops
-//   Turns      which workers may have commands             Watch       the events that ring no bell, and the clock
-//   Mail       the messages too large for the arena
+//   Port          the rings, bell and life of a worker
+//   RunningLimit  which workers may have commands
+//   Mail          the messages too large for the arena
+//   Deadlines     the time limits of ops
+//   Watch         the events that ring no bell, and the clock
 //
-// Commands are written first and published later: once a worker has its turn (turns.hpp), all of its commands are
-// published with one ring of its bell.
+// Commands are written first and published later: once a worker has its turn (running_limit.hpp), all of its commands
+// are published with one ring of its bell.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +18,7 @@
 #include "pool/workers/deadlines.hpp"
 #include "pool/workers/mail.hpp"
 #include "pool/workers/port.hpp"
-#include "pool/workers/turns.hpp"
+#include "pool/workers/running_limit.hpp"
 #include "pool/workers/watch.hpp"
 #include "python/numpy_api.hpp"
 #include "shm/plan.hpp"
@@ -50,7 +52,7 @@ class Workers {
   void publish_all(TimeOfCall& now) {
     for (std::uint32_t worker = 0; worker < count(); ++worker) publish(worker, now);
   }
-  bool any_waits_for_turn() const { return turns_.any_waiting(); }
+  bool any_waits_for_turn() const { return limit_.any_waiting(); }
   // Returns whether anything was published since the last call of this function.
   bool take_published() { return std::exchange(has_published_, false); }
   // Returns whether the worker's ring has room for one more message, besides a command to each of the worker's envs.
@@ -142,7 +144,7 @@ class Workers {
   Deadlines deadlines_;
   std::shared_ptr<Watch> watch_;
   const Records& records_;
-  Turns turns_;
+  RunningLimit limit_;
   std::uint64_t sequence_ = 0;
   bool has_published_ = false;
 };

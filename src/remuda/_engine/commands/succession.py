@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from remuda import _core
-from remuda._engine.commands.engine import Engine
+from remuda._engine.engine import Engine
 from remuda._engine.running import Phase, Running
 
 

@@ -24,8 +24,8 @@ from remuda._engine.commands.arguments import (
     check_whole,
     dump_objects,
 )
-from remuda._engine.commands.engine import Engine, with_hub_lock
 from remuda._engine.commands.resets import Options
+from remuda._engine.engine import Engine, with_hub_lock
 from remuda._engine.options.checks import check_timeout
 from remuda._engine.pool.state_checks import check_in_episode, check_states, check_taken
 from remuda._engine.rollouts.columns import ColumnType, Declared, check_columns

@@ -15,8 +15,8 @@ from gymnasium import Space
 from remuda import _core
 from remuda._backends.base import Backend, Worker
 from remuda._backends.waiting import Deadline
-from remuda._engine.commands.engine import Engine, shares_of_parts, with_hub_lock
 from remuda._engine.commands.resets import Options
+from remuda._engine.engine import Engine, shares_of_parts, with_hub_lock
 from remuda._engine.options.checks import check_timeout, is_int
 from remuda._engine.options.pool_options import EnvFn, PoolOptions, RemoteBackend
 from remuda._engine.options.settings import Settings, signature_of_pool

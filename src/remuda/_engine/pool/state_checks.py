@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from remuda._engine.commands.engine import Engine
+from remuda._engine.engine import Engine
 from remuda._wire.codec import Leaves
 from remuda._wire.env_state import EnvState, StateSupport
 from remuda._wording import name_some

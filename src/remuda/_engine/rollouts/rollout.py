@@ -14,7 +14,7 @@ import numpy as np
 from remuda import _core
 from remuda._engine.batches.batch import Batch
 from remuda._engine.batches.infos import MadeEnd, MadeRow, RawRow, rows_of_envs, stack_rollout
-from remuda._engine.commands.engine import Engine
+from remuda._engine.engine import Engine
 from remuda._engine.rollouts.advantages import HasAdvantages
 from remuda._engine.rollouts.columns import Columns, Declared
 from remuda._error_frames import holds_nothing

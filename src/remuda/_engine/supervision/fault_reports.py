@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from remuda._engine.history.fault_history import FaultHistory
 from remuda._engine.running import Running
+from remuda._engine.supervision.crash_recorder import CrashRecorder
 from remuda._engine.supervision.episode_progress import ProgressTracker
+from remuda._engine.supervision.fault_history import FaultHistory
 from remuda._engine.supervision.fault_log import FaultLog
-from remuda._engine.supervision.recorder import Recorder
 from remuda.errors import Failure, Fault, WorkerDiedError
 
 
@@ -23,7 +23,7 @@ class FaultReports:
     """
 
     def __init__(
-        self, running: Running, tracker: ProgressTracker, recorder: Recorder | None, history: FaultHistory
+        self, running: Running, tracker: ProgressTracker, recorder: CrashRecorder | None, history: FaultHistory
     ) -> None:
         self.log, self.tracker, self.history = FaultLog(), tracker, history
         self._running, self._recorder = running, recorder

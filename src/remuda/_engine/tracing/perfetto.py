@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from remuda import _core
-from remuda._engine.history.fault_history import FaultNote, StateChange
 from remuda._engine.supervision.descriptions import OPERATIONS
+from remuda._engine.supervision.fault_history import FaultNote, StateChange
 from remuda._engine.tracing.spans import TracedSpan
 from remuda._engine.tracing.tracer import EVENT, Events, PoolTracer, envs_text
 

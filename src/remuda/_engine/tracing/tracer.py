@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from remuda import _core
-from remuda._engine.history.fault_history import FaultHistory
 from remuda._engine.running import Running
+from remuda._engine.supervision.fault_history import FaultHistory
 
 # The dtype of the core's `TraceEvent`; see trace_log.hpp.
 _TIMES, _NUMBERS = "begin end inner_begin inner_end", "kind worker env count op flags inner_env unused"

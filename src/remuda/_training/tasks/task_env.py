@@ -13,7 +13,7 @@ from gymnasium import Space, spaces
 from remuda import InvalidActionError, InvalidEnvError, SpaceMismatchError
 from remuda._training.success import is_success
 from remuda._training.tasks.task import Task
-from remuda._videos.recorder import Recorder
+from remuda._videos.video_recorder import VideoRecorder
 from remuda._wire.codec import SpaceCodec
 from remuda._worker.env_report import free_closed_env
 from remuda._worker.old_gym import converted
@@ -117,7 +117,7 @@ class TaskEnv(gymnasium.Env[Any, Any]):
         actions = SpaceCodec(env.action_space)
         self._actions = actions if any(column.choices is not None for column in actions.columns) else None
         metadata = getattr(env, "metadata", None) or {}
-        self._recorder = Recorder(env.render, metadata.get("render_fps"))
+        self._recorder = VideoRecorder(env.render, metadata.get("render_fps"))
 
     def _check(self, action: Any) -> None:
         """Raises InvalidActionError for a discrete choice that the env of this task does not have."""

@@ -1,12 +1,12 @@
 // Tests that the number of workers with a turn is limited, and that waiting workers get turns in the order of their
 // requests.
 #include "check.hpp"
-#include "pool/workers/turns.hpp"
+#include "pool/workers/running_limit.hpp"
 
 using namespace remuda;
 
 TEST(whoever_asks_beyond_the_limit_waits_in_line) {
-  Turns turns(4, 2);
+  RunningLimit turns(4, 2);
   CHECK(turns.ask(3) && turns.ask(1));
   CHECK(!turns.any_waiting());
   CHECK(!turns.ask(2) && !turns.ask(0));
@@ -22,7 +22,7 @@ TEST(whoever_asks_beyond_the_limit_waits_in_line) {
 }
 
 TEST(a_worker_has_one_place_in_line_and_one_turn) {
-  Turns turns(3, 1);
+  RunningLimit turns(3, 1);
   CHECK(turns.ask(0) && turns.ask(0));
   CHECK(!turns.ask(1) && !turns.ask(1) && !turns.ask(2));
   turns.end(0);
@@ -34,7 +34,7 @@ TEST(a_worker_has_one_place_in_line_and_one_turn) {
 }
 
 TEST(a_turn_that_cannot_wait_is_had_beyond_the_limit_and_counts) {
-  Turns turns(3, 1);
+  RunningLimit turns(3, 1);
   CHECK(turns.ask(0));
   CHECK(!turns.ask(1));
   turns.take(2);

@@ -13,12 +13,11 @@ from remuda._engine.batches.infos import InfoColumns
 from remuda._engine.batches.pool_rows import PoolRows
 from remuda._engine.calls import Addressee
 from remuda._engine.commands.action_spaces import ActionSpaces
-from remuda._engine.commands.batch_maker import BatchMaker
 from remuda._engine.commands.exchange import Exchange
+from remuda._engine.commands.info_column_assignment import InfoColumnAssignment
 from remuda._engine.commands.replacing import Replacing
 from remuda._engine.commands.resets import Resets
 from remuda._engine.commands.shared_rendering import SharedRendering
-from remuda._engine.history.fault_history import FaultHistory
 from remuda._engine.options.extras import check_extras
 from remuda._engine.options.settings import Settings
 from remuda._engine.running import CLOSED, SPLIT_SINCE, Phase, Running
@@ -26,13 +25,14 @@ from remuda._engine.seeds import Seeds
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.reading import Figures, Origin, read_stats, torch_threads
 from remuda._engine.stats.snapshot import PoolSetup
+from remuda._engine.supervision.crash_recorder import CrashRecorder
 from remuda._engine.supervision.descriptions import Descriptions
 from remuda._engine.supervision.env_faults import EnvFaults
 from remuda._engine.supervision.episode_progress import ProgressTracker
+from remuda._engine.supervision.fault_history import FaultHistory
 from remuda._engine.supervision.fault_reports import FaultReports
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.log_records import LogRecords
-from remuda._engine.supervision.recorder import Recorder
 from remuda._engine.supervision.restart_budget import RestartBudget
 from remuda._engine.supervision.supervisor import Supervisor
 from remuda._engine.supervision.thread import SupervisorThread
@@ -73,7 +73,7 @@ class Engine:
         self.tracker = ProgressTracker(running, self.seeds)
         recorder = None
         if settings.crash_dir is not None and running.factories is not None:
-            recorder = Recorder(settings.crash_dir, running.factories, settings.backend, running)
+            recorder = CrashRecorder(settings.crash_dir, running.factories, settings.backend, running)
         history = FaultHistory()
         self.tracer = PoolTracer(settings.name, running, history)
         reports = FaultReports(running, self.tracker, recorder, history)
@@ -83,7 +83,7 @@ class Engine:
         supervisor = _supervisor(settings, running, self.faults, reports, self.logs, infos)
         self.exchange = Exchange(running, self.faults, supervisor)
         names = tuple(column.name for column in check_extras(settings.extras))
-        self.batches = BatchMaker(running, infos, self.exchange, names)
+        self.batches = InfoColumnAssignment(running, infos, self.exchange, names)
         action_spaces = [report.action_space for report in running.reports[: running.layout.num_slots]]
         self.action_spaces = ActionSpaces(running.layout.action_space, action_spaces, are_seeded=per_episode)
         self.rendering = SharedRendering(running, has_processes=settings.backend == "process")

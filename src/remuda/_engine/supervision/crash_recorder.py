@@ -32,7 +32,7 @@ from remuda._wire.failures import text_of
 from remuda.errors import EnvProgress, EnvTimeoutError, Failure, WorkerDiedError
 
 
-class Recorder:
+class CrashRecorder:
     """Writes the crash records of a pool. It never raises, because a full disk must not break a pool."""
 
     def __init__(self, crash_dir: CrashDir, factories: Factories, backend_name: str, running: Running) -> None:

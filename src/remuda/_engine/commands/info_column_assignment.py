@@ -29,7 +29,7 @@ class Listener(Protocol):
         """Called before results of these envs are dropped."""
 
 
-class BatchMaker:
+class InfoColumnAssignment:
     """Configures how the hub makes batches, and assigns a column to each number in infos when it first appears.
 
     Attributes:
@@ -118,7 +118,7 @@ class BatchMaker:
                 self._announced[worker] = len(columns)
 
 
-def _look(maker: weakref.ref[BatchMaker], batch: Batch) -> None:
+def _look(maker: weakref.ref[InfoColumnAssignment], batch: Batch) -> None:
     if (there := maker()) is not None:
         there.look(batch)
 

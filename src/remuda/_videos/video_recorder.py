@@ -19,7 +19,7 @@ _running = WeakSet[Any]()  # the ffmpeg processes of all recorders of this proce
 _EVEN = "pad=ceil(iw/2)*2:ceil(ih/2)*2"  # some players show only videos of even width and height
 
 
-class Recorder:
+class VideoRecorder:
     """Takes pictures of the chosen episodes of one env, when it is notified of resets and steps.
 
     ffmpeg writes the video while the env continues, in a process of its own. If a video cannot be written, a warning is

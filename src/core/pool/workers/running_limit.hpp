@@ -9,10 +9,10 @@
 
 namespace remuda {
 
-class Turns {
+class RunningLimit {
  public:
   // `most`: the number of workers that may have a turn at once.
-  Turns(std::uint32_t workers, std::uint32_t most) : running_(workers), most_(most) {}
+  RunningLimit(std::uint32_t workers, std::uint32_t most) : running_(workers), most_(most) {}
 
   bool has(std::uint32_t worker) const { return running_[worker]; }
   bool any_waiting() const { return !waiting_.empty(); }
