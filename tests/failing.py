@@ -50,7 +50,7 @@ def faults_of(num_slots: int) -> Faults:
     def nothing(*_: Any) -> None: ...
 
     hub = SimpleNamespace(settle=nothing, release_failed=nothing)
-    slots = SimpleNamespace(guards=_core.SlotGuards(num_slots, num_slots))
+    slots = SimpleNamespace(guards=_core.SlotGuards(num_slots, num_slots), part_of=lambda _: 0)
     running: Any = SimpleNamespace(hub=hub, slots=slots, layout=SimpleNamespace(num_slots=num_slots))
     return Faults(running, in_callers_thread=False)
 

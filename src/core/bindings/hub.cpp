@@ -80,12 +80,12 @@ void bind_slots(nb::module_& m) {
       .def("must_reset", &SlotGuards::must_reset, "slot"_a)
       .def("must_reset_before", &SlotGuards::must_reset_before, "op"_a, "slot"_a)
       .def("lose", &SlotGuards::lose, "env"_a)
-      .def("set_unraised", &SlotGuards::set_unraised, "any"_a)
-      .def("set_urgent", &SlotGuards::set_urgent, "is_urgent"_a);
+      .def("note_faults", &SlotGuards::note_faults, "any_unraised"_a, "is_urgent"_a);
   nb::class_<SlotLedger>(m, "SlotLedger")
       .def("env_of", &SlotLedger::env_of, "slot"_a)
       .def("worker_of", &SlotLedger::worker_of, "slot"_a)
       .def("slot_of", &SlotLedger::slot_of, "env"_a)
+      .def("part_of", &SlotLedger::part_of, "slot"_a)
       .def("last_sent", &SlotLedger::last_sent, "slots"_a)
       .def("is_idle", &SlotLedger::is_idle, "slot"_a)
       .def("action_row", &SlotLedger::action_row, "slot"_a)

@@ -156,7 +156,6 @@ class Engine:
     def divide(self, shares: list[list[int]]) -> int:
         """Divides the pool into parts. `shares`: the slots of each part. Returns the number of the first part."""
         first = self.running.hub.split(shares)
-        self.faults.divide(first, shares)
         self.parts = len(shares)
         self.publish()
         return first

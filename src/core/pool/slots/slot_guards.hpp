@@ -39,11 +39,9 @@ class SlotGuards {
   bool is_lost(std::uint32_t env) const { return lost_.at(env); }
   bool any_lost() const { return any_lost_; }
 
-  // Sets whether the next call to receive must raise faults.
-  void set_unraised(bool any) { any_unraised_ = any; }
+  // Sets whether the next call to receive must raise faults, and whether it must do so even while results are missing.
+  void note_faults(bool any_unraised, bool is_urgent) { any_unraised_ = any_unraised, is_urgent_ = is_urgent; }
   bool any_unraised() const { return any_unraised_; }
-  // Sets whether faults must be raised even while results are missing.
-  void set_urgent(bool is_urgent) { is_urgent_ = is_urgent; }
   bool is_urgent() const { return is_urgent_; }
 
  private:

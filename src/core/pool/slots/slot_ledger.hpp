@@ -71,6 +71,10 @@ class SlotLedger {
     const nb::ft_lock_guard lock(division_);
     return parts_.has(number);
   }
+  std::uint32_t part_of(std::uint32_t slot) const {
+    const nb::ft_lock_guard lock(division_);
+    return parts_.number_of(slot);
+  }
   std::vector<std::uint32_t> part_numbers() const {
     const nb::ft_lock_guard lock(division_);
     return parts_.numbers();

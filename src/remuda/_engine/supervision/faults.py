@@ -36,7 +36,6 @@ class Faults:
         """`remedy`: the end of errors about faults: options with which the pool would continue."""
         self._running, self._remedy = running, remedy
         self.guards = running.slots.guards  # flags that the hub checks before it sends or returns anything.
-        self._part_of = [0] * running.layout.num_slots  # the number of the part that has each slot
         self._in_callers_thread = in_callers_thread
         self.broken: BrokenPoolError | None = None
         self._lost: dict[int, RemudaError] = {}
@@ -122,9 +121,11 @@ class Faults:
 
     def _keep(self, kept: list[T], fault: T) -> None:
         kept.append(fault)
-        self.guards.set_unraised(True)
-        if kept is not self._failures:
-            self.guards.set_urgent(True)
+        self._note_kept()
+
+    def _note_kept(self) -> None:
+        """Tells the hub whether faults are kept. Called after each change of them."""
+        self.guards.note_faults(self.any_unraised, self.urgent)
 
     @property
     def any_lost(self) -> bool:
@@ -143,24 +144,17 @@ class Faults:
         """Returns the error by which an env was lost."""
         return self._lost[env_id]
 
-    def divide(self, first: int, shares: Sequence[Sequence[int]]) -> None:
-        """Assigns slots to the parts `first`, `first` + 1, ... `shares`: the slots of each part."""
-        for part, slots in enumerate(shares, first):
-            for slot in slots:
-                self._part_of[slot] = part
-
     def drop(self, part: int = 0) -> None:
         """Drops the faults that a part would raise. Lost envs stay lost, and envs that need a reset still need it."""
         self._failures = self._of_others(part)
         for kept in (self._deaths, self._limits):
             kept.clear()
-        self.guards.set_unraised(bool(self._failures))
-        self.guards.set_urgent(False)
+        self._note_kept()
 
     def raise_any(self, part: int = 0) -> None:
         """Raises an error for the faults that a part has not raised yet. An exceeded restart limit is raised first."""
         error = self._limits.pop(0) if self._limits else self._take_error(part)
-        self.guards.set_urgent(self.urgent)
+        self._note_kept()
         if error is not None:
             raise error
 
@@ -174,11 +168,10 @@ class Faults:
             self._running.hub.release_failed(part)
             self._failures[:] = others
             self._deaths.clear()
-        self.guards.set_unraised(bool(others))
         return error
 
     def _is_for(self, part: int, slot: int | None) -> bool:
-        return slot is None or self._part_of[slot] == part
+        return slot is None or self._running.slots.part_of(slot) == part
 
     def _of_others(self, part: int) -> list[tuple[int | None, Failure]]:
         return [(slot, failure) for slot, failure in self._failures if not self._is_for(part, slot)]
@@ -229,7 +222,7 @@ class Faults:
             return lost
         if lost in self._limits:
             self._limits.remove(lost)
-            self.guards.set_urgent(self.urgent)
+            self._note_kept()
             return lost
         error = was_lost(env_id, self._remedy)
         error.__cause__ = lost
