@@ -8,6 +8,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import gymnasium
 import pytest
 from gymnasium.envs.registration import registry
 from pairs import each
+from pool_envs import counting
 
 from remuda import Pool
 from remuda._wire.registrations import load_registrations, pickle_registrations
@@ -69,6 +71,25 @@ def test_equal_registrations_cause_no_warning(
     assert "Overriding" not in caplog.text
 
 
+def test_the_module_of_an_entry_point_is_imported_when_an_env_needs_it(module: Any) -> None:
+    spec = gymnasium.spec("remuda-test/Made-v0")
+    spec.entry_point = partial(spec.entry_point)  # type: ignore[arg-type]  # it has no name
+    gymnasium.register("remuda-test/Class-v0", entry_point=module.Env)
+    with Pool(counting(2)) as pool:
+        assert pool.apply(has_imported) == [False, False]
+        assert pool.apply(make_others) == [[(0, ["rgb_array"])] * 2] * 2
+        assert pool.apply(has_imported) == [True, True]
+
+
+def has_imported(env: Any) -> bool:
+    return "registers_ids" in sys.modules
+
+
+def make_others(env: Any) -> list[Any]:
+    others = [gymnasium.make(f"remuda-test/{name}-v0") for name in ("Made", "Class")]
+    return [(int(other.reset()[0][0]), other.metadata["render_modes"]) for other in others]
+
+
 @each(num_workers=[None, "auto"], start_method=["forkserver", "spawn"])
 def test_different_registrations_cause_one_warning(
     start_method: Any, num_workers: Any, module: Any, warned: list[Any]
@@ -95,11 +116,12 @@ def test_the_programs_ids_override_those_of_the_factories_module(
 
 def test_an_id_that_cannot_be_pickled_is_skipped(module: Any) -> None:
     gymnasium.register("remuda-test/Locked-v0", entry_point="pool_envs:CountingEnv", kwargs={"lock": threading.Lock()})
+    gymnasium.register("remuda-test/Given-v0", entry_point="pool_envs:CountingEnv", kwargs={"tag": module.make})
     sent = pickle_registrations()
-    by_themselves = {"remuda-test/Made-v0"}  # its entry point is a function of a module that the worker may not find
+    by_themselves = {"remuda-test/Given-v0"}  # it has a function of a module that the worker may not find
     assert set(sent[1]) == by_themselves
     came = load_registrations(sent)
     assert set(registry) - set(came) == {"remuda-test/Locked-v0"}
-    assert all(came[env_id] == registry[env_id] for env_id in set(came) - by_themselves)
-    unreadable = {"remuda-test/Made-v0": b"nonsense"}
+    assert all(came[env_id] == registry[env_id] for env_id in set(came) - by_themselves - {"remuda-test/Made-v0"})
+    unreadable = {"remuda-test/Given-v0": b"nonsense"}
     assert load_registrations((sent[0], unreadable)).keys() == came.keys() - by_themselves

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 from contextlib import suppress
+from copy import copy
 from types import FrameType, FunctionType
 from typing import Any, TypeAlias
 
@@ -19,16 +20,45 @@ Registrations: TypeAlias = tuple[bytes, dict[str, bytes]]
 _PLAIN = {bool, int, float, str, type(None)}
 
 
+class EntryPoint:
+    """A function of a spec that is unpickled when it is first used, because that may import a large library."""
+
+    def __init__(self, function: Any) -> None:
+        self._pickled = by_value.dumps(function)
+        self.names = _names(function) if hasattr(function, "__qualname__") else None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return pickle.loads(self._pickled)(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns an attribute of the function: Gymnasium reads the `metadata` of a class."""
+        if name.startswith("__") or "_pickled" not in self.__dict__:  # while this object is copied or unpickled
+            raise AttributeError(name)
+        return getattr(pickle.loads(self._pickled), name)
+
+
 def pickle_registrations() -> Registrations:
     """Pickles the env ids that are registered in this process, for workers that did not inherit them."""
     plain, others = dict[str, EnvSpec](), dict[str, bytes]()
     for env_id, spec in registry.items():
-        if type(spec) is EnvSpec and _is_plain(vars(spec)):
-            plain[env_id] = spec
-            continue
         with suppress(Exception):
-            others[env_id] = by_value.dumps(spec)
+            if type(spec) is EnvSpec and _is_plain(vars(carried := _with_entry_points(spec))):
+                plain[env_id] = carried
+            else:
+                others[env_id] = by_value.dumps(spec)
     return pickle.dumps(plain), others
+
+
+def _with_entry_points(spec: EnvSpec) -> EnvSpec:
+    """Returns a spec whose functions can be unpickled later."""
+    names = ("entry_point", "vector_entry_point")
+    functions = {name: value for name in names if callable(value := getattr(spec, name)) and not _is_plain(value)}
+    if not functions:
+        return spec
+    carried = copy(spec)
+    for name, function in functions.items():
+        setattr(carried, name, EntryPoint(function))
+    return carried
 
 
 def load_registrations(registrations: Registrations) -> dict[str, EnvSpec]:
@@ -44,7 +74,7 @@ def load_registrations(registrations: Registrations) -> dict[str, EnvSpec]:
 def _is_plain(value: Any) -> bool:
     """Whether a value can be loaded in any process that can import Gymnasium."""
     kind = type(value)
-    if kind in _PLAIN:
+    if kind in _PLAIN or kind is EntryPoint:
         return True
     if kind is dict:
         return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
@@ -79,4 +109,6 @@ def _are_equal(new: EnvSpec, known: EnvSpec | None) -> bool:
 
 def _names(value: Any) -> Any:
     """Returns the value to compare: for a function, module and name, because unpickling may make another function."""
+    if isinstance(value, EntryPoint):
+        return value.names
     return (value.__module__, value.__qualname__) if callable(value) and hasattr(value, "__qualname__") else value
