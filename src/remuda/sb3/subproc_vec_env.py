@@ -21,6 +21,7 @@ from remuda._faces.pool_beneath import closed_on_error, log_close_errors
 from remuda._faces.vector_env import IDLE, STEPPING, Indices, PooledVectorEnv
 from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import names_keywords
+from remuda._wording import in_brief
 from remuda.sb3 import worker
 from remuda.sb3.errors import translated
 from remuda.sb3.results import read_step
@@ -388,7 +389,7 @@ def _batch_actions(space: Space[Any], actions: Any, num_envs: int) -> Any:
     try:
         return concatenate(space, each, create_empty_array(space, num_envs))  # type: ignore[arg-type]
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise InvalidActionError(f"expected actions of {space}, got {each!r} ({error!r})") from error
+        raise InvalidActionError(f"expected actions of {space}, got {in_brief(each)} ({error!r})") from error
 
 
 class _ClosedPart:
