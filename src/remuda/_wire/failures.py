@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 import signal
 import sys
@@ -35,6 +36,8 @@ def portable(error: BaseException) -> tuple[str, str, str, bytes | None]:
     try:
         if isinstance(error, RecursionError):
             text_of(error, _name_culprit)
+        elif isinstance(error, TypeError):
+            text_of(error, _name_old_reset)
         return name_of(error), text_of(error, otherwise=_NO_TEXT), traceback_of(error), _pickle_exception(error)
     except KeyboardInterrupt as interrupt:
         return portable(interrupt)
@@ -49,6 +52,22 @@ def _name_culprit(error: RecursionError) -> str:
         missing = ", because it reads an attribute that the object does not have" * (code.co_name == "__getattr__")
         error.args = (f"{error}: {name} ({code.co_filename}:{code.co_firstlineno}) called itself without end{missing}",)
     return ""
+
+
+def _name_old_reset(error: TypeError) -> str:
+    """Adds the remedy to the error of an env whose `reset` lacks a parameter of Gymnasium's."""
+    if lacking := _LACKS_PARAMETER.search(str(error)):
+        old = ", and give step() five results: gym before 0.26 had no seed= and four results" * (lacking[1] == "seed")
+        error.args = (f"{error}; write `def reset(self, *, seed=None, options=None)`{old}",)
+    return ""
+
+
+_LACKS_PARAMETER = re.compile(r"\breset\(\) got an unexpected keyword argument '(seed|options)'$")
+
+
+def breaks_protocol(failure: Failure) -> bool:
+    """Returns whether an env lacks a parameter or has returned an invalid value. A rebuilt env would do the same."""
+    return failure.message.startswith("expected ") or " got an unexpected keyword argument " in failure.message
 
 
 _REPEATED = 50  # the number of innermost frames in which the function is looked for
