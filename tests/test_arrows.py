@@ -53,7 +53,7 @@ ARROWS = {
     "ding": {"remuda", "errors", "_faces", "_factories", "_keywords", "_videos"},
     "gymnasium": {"remuda", "errors", "_faces", "_keywords"},
     "mlagents": {"remuda", "errors", "_faces", "_keywords"},
-    "pettingzoo": {"remuda", "errors", "_faces", "_wire", "_wording"},
+    "pettingzoo": {"remuda", "errors", "_faces", "_wire", "_keywords", "_wording"},
     "sb3": {"remuda", "errors", "_faces", "_factories", "_keywords", "_wording"},
     "_bench": {"remuda", "_factories", "_system"},
     "_cluster": {  # a backend, too

@@ -314,6 +314,13 @@ def test_the_error_of_an_unknown_keyword_gives_no_wrong_advice(keyword: str, adv
         Pool(counting(1), **{keyword: 2})  # type: ignore[arg-type]
 
 
+def test_the_error_of_an_unknown_argument_of_a_method_names_the_pool() -> None:
+    with Pool(counting(1), backend="serial") as pool:
+        for method in ("reset", "step", "recv", "rollout"):
+            with pytest.raises(TypeError, match=rf"^Pool.{method}\(\) got an unexpected keyword argument 'zzz'"):
+                getattr(pool, method)(zzz=1)
+
+
 def test_no_envs() -> None:
     with pytest.raises(ValueError, match="expected at least one env, got an empty list"):
         Pool([])

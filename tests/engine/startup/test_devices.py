@@ -76,9 +76,9 @@ def test_a_device_that_may_be_there_is_assigned_with_a_warning(
             assert pool.apply(seen) == [of(device, place or device, place)]
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warnings == [
-        f"remuda: expected devices of this machine, got {device}, and no GPU of NVIDIA in /proc/driver/nvidia/gpus: the "
-        "workers see none, unless another vendor's driver reads CUDA_VISIBLE_DEVICES; pass devices='auto' to use those "
-        "that are there"
+        f"remuda: expected devices of this machine, got {device}, and no GPU of NVIDIA in /proc/driver/nvidia/gpus: "
+        "the workers see none, unless another vendor's driver reads CUDA_VISIBLE_DEVICES; pass devices='auto' to use "
+        "those that are there"
     ]
 
 

@@ -50,9 +50,9 @@ def find_devices(given: Any) -> tuple[Device, ...]:
 @functools.cache
 def _warn(devices: str) -> None:
     logger.warning(
-        "remuda: expected devices of this machine, got %s, and no GPU of NVIDIA in /proc/driver/nvidia/gpus: the workers "
-        "see none, unless another vendor's driver reads CUDA_VISIBLE_DEVICES; pass devices='auto' to use those that are "
-        "there",
+        "remuda: expected devices of this machine, got %s, and no GPU of NVIDIA in /proc/driver/nvidia/gpus: the "
+        "workers see none, unless another vendor's driver reads CUDA_VISIBLE_DEVICES; pass devices='auto' to use those "
+        "that are there",
         devices,
     )
 

@@ -31,7 +31,7 @@ from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.verdict import advice, say_once
 from remuda._engine.tracing.trace import NUM_EVENTS, Trace, note_new_pool
 from remuda._factories import check_env_fns
-from remuda._keywords import names_keywords
+from remuda._keywords import gives_name_to, names_keywords
 from remuda._system.cores import usable_cores
 from remuda._system.finalizers import hand_over, prepare
 from remuda._system.forks import run_in_children
@@ -45,6 +45,7 @@ _WARM_AFTER, _ADVISE_AFTER = 16, 256  # batches
 
 
 @names_keywords(PoolOptions.__annotations__)
+@gives_name_to(Part)
 class Pool(Part):
     """Runs many envs in parallel workers.
 
