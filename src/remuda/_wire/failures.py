@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import reprlib
 import signal
 import sys
+import sysconfig
 import threading
 import traceback
 from collections import Counter
@@ -38,6 +40,8 @@ def portable(error: BaseException) -> tuple[str, str, str, bytes | None]:
             text_of(error, _name_culprit)
         elif isinstance(error, TypeError):
             text_of(error, _name_old_reset)
+        elif isinstance(error, ImportError) and not isinstance(error, RemudaError):
+            text_of(error, _name_importer)
         return name_of(error), text_of(error, otherwise=_NO_TEXT), traceback_of(error), _pickle_exception(error)
     except KeyboardInterrupt as interrupt:
         return portable(interrupt)
@@ -65,9 +69,32 @@ def _name_old_reset(error: TypeError) -> str:
 _LACKS_PARAMETER = re.compile(r"\breset\(\) got an unexpected keyword argument '(seed|options)'$")
 
 
+def _name_importer(error: ImportError) -> str:
+    """Adds the line that imports what is missing: the innermost in code of the user, or else in a library."""
+    lines = traceback.extract_tb(error.__traceback__)
+    lines = [line for line in lines if not line.filename.startswith((_OURS, "<frozen "))]
+    libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    of_user = [line for line in lines if not line.filename.startswith(libraries)]
+    if lines:
+        line = (of_user or lines)[-1]
+        error.msg = f"{error} (imported at {line.filename}:{line.lineno})"
+        error.args = (error.msg, *error.args[1:])
+    return ""
+
+
+_OURS = os.path.join(
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))), ""
+)  # the folder of this package's files
+
+
+def _is_check(text: str) -> bool:
+    """Returns whether the text of an exception is that of a check of this package."""
+    return text.startswith("expected ")
+
+
 def breaks_protocol(failure: Failure) -> bool:
     """Returns whether an env lacks a parameter or has returned an invalid value. A rebuilt env would do the same."""
-    return failure.message.startswith("expected ") or " got an unexpected keyword argument " in failure.message
+    return _is_check(failure.message) or " got an unexpected keyword argument " in failure.message
 
 
 _REPEATED = 50  # the number of innermost frames in which the function is looked for
@@ -79,8 +106,27 @@ def name_of(error: BaseException) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
+    """Returns the traceback of an exception as text, without the frames of this package that lead to the env's code.
+
+    Those inside the env's code stay, unless they lead to one of this package's checks, whose text says everything.
+    """
     otherwise = f"{name_of(error)}: <its traceback cannot be made>"
-    return text_of(error, lambda one: "".join(traceback.format_exception(one)), otherwise)
+    return text_of(error, _format_traceback, otherwise)
+
+
+def _format_traceback(error: BaseException) -> str:
+    whole = traceback.TracebackException.from_exception(error, compact=True)
+    todo: list[Any] = [whole]
+    while todo:
+        one = todo.pop()
+        todo += [
+            other for other in (one.__cause__, one.__context__, *(getattr(one, "exceptions", None) or ())) if other
+        ]
+        frames = one.stack
+        others = [place for place, frame in enumerate(frames) if not frame.filename.startswith(_OURS)]
+        inside = [] if _is_check(str(one)) else frames[others[-1] + 1 if others else 0 :]
+        one.stack = traceback.StackSummary.from_list([*(frames[place] for place in others), *inside]) or None
+    return "".join(whole.format())
 
 
 def _pickle_exception(error: BaseException) -> bytes | None:
