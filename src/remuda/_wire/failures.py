@@ -71,8 +71,8 @@ _LACKS_PARAMETER = re.compile(r"\breset\(\) got an unexpected keyword argument '
 
 def _name_importer(error: ImportError) -> str:
     """Adds the line that imports what is missing: the innermost in code of the user, or else in a library."""
-    lines = traceback.extract_tb(error.__traceback__)
-    lines = [line for line in lines if not line.filename.startswith((_OURS, "<frozen "))]
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame for frame in frames if not frame.filename.startswith((_OURS, "<frozen "))]
     libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     of_user = [line for line in lines if not line.filename.startswith(libraries)]
     if lines:

@@ -25,7 +25,7 @@ from remuda._engine.rollouts.columns import Declared
 from remuda._engine.rollouts.rollout import Rollout
 from remuda._engine.running import Phase, Running, Stoppable
 from remuda._engine.seeds import Seed
-from remuda._engine.startup.auto import settle
+from remuda._engine.startup.auto import name_trial, settle
 from remuda._engine.startup.start import Inheritance, start
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.verdict import advice, say_once
@@ -106,7 +106,12 @@ class Pool(Part):
         settings = Settings.of(options, len(factories))
         prepare()
         settings, begun = settle(settings, factories, usable_cores(), _adopt)
-        self._take_over(settings, start(settings, factories, begun, inherited))
+        try:
+            running = start(settings, factories, begun, inherited)
+        except RemudaError as error:
+            name_trial(error, settings)
+            raise
+        self._take_over(settings, running)
 
     def _take_over(self, settings: Settings, running: Running) -> None:
         """Makes running workers the workers of this pool."""
