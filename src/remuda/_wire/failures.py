@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import re
 import reprlib
 import signal
 import sys
-import sysconfig
 import threading
 import traceback
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from remuda._wire import by_value
+from remuda._wire.exceptions import complete, is_check, name_of, text_of, traceback_of
 from remuda._wire.pickling import Buffers, dump, load
 from remuda.errors import EnvError, Failure, InvalidEnvError, PickledException, RemoteTraceback, RemudaError
-
-
-def text_of(value: Any, make: Callable[[Any], str] = str, otherwise: str | None = None) -> str:
-    """Returns `make(value)`, the text of a user's object, as a plain `str`.
-
-    If `make` raises an Exception, returns `otherwise`, or by default the name of the object's class.
-    """
-    try:
-        return str.__str__(make(value))
-    except Exception:
-        return f"<{type(value).__qualname__}>" if otherwise is None else otherwise
 
 
 def portable(error: BaseException) -> tuple[str, str, str, bytes | None]:
@@ -36,97 +22,16 @@ def portable(error: BaseException) -> tuple[str, str, str, bytes | None]:
     If Ctrl-C raises KeyboardInterrupt meanwhile, returns its parts instead.
     """
     try:
-        if isinstance(error, RecursionError):
-            text_of(error, _name_culprit)
-        elif isinstance(error, TypeError):
-            text_of(error, _name_old_reset)
-        elif isinstance(error, ImportError) and not isinstance(error, RemudaError):
-            text_of(error, _name_importer)
-        return name_of(error), text_of(error, otherwise=_NO_TEXT), traceback_of(error), _pickle_exception(error)
+        complete(error)
+        text = text_of(error, otherwise="<its text cannot be made>")
+        return name_of(error), text, traceback_of(error), _pickle_exception(error)
     except KeyboardInterrupt as interrupt:
         return portable(interrupt)
 
 
-def _name_culprit(error: RecursionError) -> str:
-    """Adds the function that called itself without end to an error, whose text otherwise names none."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-_REPEATED:]
-    code, times = Counter(frame.f_code for frame in frames).most_common(1)[0]
-    if times > 1:
-        name = getattr(code, "co_qualname", code.co_name)  # new in Python 3.11
-        missing = ", because it reads an attribute that the object does not have" * (code.co_name == "__getattr__")
-        error.args = (f"{error}: {name} ({code.co_filename}:{code.co_firstlineno}) called itself without end{missing}",)
-    return ""
-
-
-def _name_old_reset(error: TypeError) -> str:
-    """Adds the remedy to the error of an env whose `reset` lacks a parameter of Gymnasium's."""
-    if lacking := _LACKS_PARAMETER.search(str(error)):
-        old = ", and give step() five results: gym before 0.26 had no seed= and four results" * (lacking[1] == "seed")
-        error.args = (f"{error}; write `def reset(self, *, seed=None, options=None)`{old}",)
-    return ""
-
-
-_LACKS_PARAMETER = re.compile(r"\breset\(\) got an unexpected keyword argument '(seed|options)'$")
-
-
-def _name_importer(error: ImportError) -> str:
-    """Adds the line that imports what is missing: the innermost in code of the user, or else in a library."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame for frame in frames if not frame.filename.startswith((_OURS, "<frozen "))]
-    libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-    of_user = [line for line in lines if not line.filename.startswith(libraries)]
-    if lines:
-        line = (of_user or lines)[-1]
-        error.msg = f"{error} (imported at {line.filename}:{line.lineno})"
-        error.args = (error.msg, *error.args[1:])
-    return ""
-
-
-_OURS = os.path.join(
-    os.path.dirname(os.path.dirname(os.path.abspath(__file__))), ""
-)  # the folder of this package's files
-
-
-def _is_check(text: str) -> bool:
-    """Returns whether the text of an exception is that of a check of this package."""
-    return text.startswith("expected ")
-
-
 def breaks_protocol(failure: Failure) -> bool:
     """Returns whether an env lacks a parameter or has returned an invalid value. A rebuilt env would do the same."""
-    return _is_check(failure.message) or " got an unexpected keyword argument " in failure.message
-
-
-_REPEATED = 50  # the number of innermost frames in which the function is looked for
-_NO_TEXT = "<its text cannot be made>"
-
-
-def name_of(error: BaseException) -> str:
-    return f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
-
-
-def traceback_of(error: BaseException) -> str:
-    """Returns the traceback of an exception as text, without the frames of this package that lead to the env's code.
-
-    Those inside the env's code stay, unless they lead to one of this package's checks, whose text says everything.
-    """
-    otherwise = f"{name_of(error)}: <its traceback cannot be made>"
-    return text_of(error, _format_traceback, otherwise)
-
-
-def _format_traceback(error: BaseException) -> str:
-    whole = traceback.TracebackException.from_exception(error, compact=True)
-    todo: list[Any] = [whole]
-    while todo:
-        one = todo.pop()
-        todo += [
-            other for other in (one.__cause__, one.__context__, *(getattr(one, "exceptions", None) or ())) if other
-        ]
-        frames = one.stack
-        others = [place for place, frame in enumerate(frames) if not frame.filename.startswith(_OURS)]
-        inside = [] if _is_check(str(one)) else frames[others[-1] + 1 if others else 0 :]
-        one.stack = traceback.StackSummary.from_list([*(frames[place] for place in others), *inside]) or None
-    return "".join(whole.format())
+    return is_check(failure.message) or " got an unexpected keyword argument " in failure.message
 
 
 def _pickle_exception(error: BaseException) -> bytes | None:
