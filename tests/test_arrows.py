@@ -32,7 +32,7 @@ ARROWS = {
     "_crash": {"_core", "_wire", "errors"},
     "_progress": {"errors", "_wording"},
     "_relay": {"_core", "_system", "_wire", "_progress"},
-    "_worker": {"_core", "_system", "_wire", "_relay", "_crash", "_seeds", "errors"},
+    "_worker": {"_core", "_system", "_wire", "_relay", "_crash", "_seeds", "_wording", "errors"},
     "_backends": {"_core", "_wire", "_relay", "_progress", "_worker", "_system", "errors", "_wording"},
     "_engine": {
         *("_core", "_wire", "_relay", "_worker", "_system", "_crash", "_backends", "_tensors"),
@@ -49,12 +49,12 @@ ARROWS = {
     },
     "stats": {"_engine"},
     "_faces": {"remuda", "stats", "errors", "_copying", "_factories", "_system"},
-    "alf": {"remuda", "errors", "_faces", "_factories", "_keywords"},
+    "alf": {"remuda", "errors", "_faces", "_factories", "_keywords", "_wording"},
     "ding": {"remuda", "errors", "_faces", "_factories", "_keywords", "_videos"},
     "gymnasium": {"remuda", "errors", "_faces", "_keywords"},
     "mlagents": {"remuda", "errors", "_faces", "_keywords"},
-    "pettingzoo": {"remuda", "errors", "_faces", "_wire", "_wording"},
-    "sb3": {"remuda", "errors", "_faces", "_factories", "_keywords"},
+    "pettingzoo": {"remuda", "errors", "_faces", "_wire", "_keywords", "_wording"},
+    "sb3": {"remuda", "errors", "_faces", "_factories", "_keywords", "_wording"},
     "_bench": {"remuda", "_factories", "_system"},
     "_cluster": {  # a backend, too
         *("remuda", "stats", "errors", "_wording", "_core", "_wire", "_relay", "_worker", "_backends", "_engine"),
@@ -62,7 +62,7 @@ ARROWS = {
     },
     "_training": {
         *("remuda", "errors", "_error_frames", "_seeds", "_wire", "_progress", "_videos", "_worker"),
-        *("_keywords", "_factories"),
+        *("_keywords", "_factories", "_wording"),
     },
     "_replay": {"remuda", "errors", "_factories", "_wording", "_core", "_wire", "_worker", "_crash"},
     "_videos": {"_worker", "_factories", "_system", "errors"},

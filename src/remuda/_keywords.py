@@ -1,14 +1,15 @@
-"""Raises errors for unknown keywords of a constructor, which suggest the most similar known keyword."""
+"""Errors for unknown keywords: they name the caller's class, and suggest the most similar keyword, or another call."""
 
 from __future__ import annotations
 
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _INSTEAD = {
@@ -96,5 +97,42 @@ def names_keywords(
 
     return naming
 
+
+def gives_name_to(*bases: type) -> Callable[[type[T]], type[T]]:
+    """A decorator of classes: errors about arguments of methods that the class inherits from ``bases`` name the class.
+
+    Python takes the name of a method from the class that defines it, such as that of parts, which users may not know.
+    """
+
+    def giving(cls: type[T]) -> type[T]:
+        for name, method in ((name, method) for base in bases for name, method in vars(base).items()):
+            for function in _layers(method):
+                function.__qualname__ = f"{cls.__name__}.{name}"
+        return cls
+
+    return giving
+
+
+def _layers(method: Any) -> Iterator[Any]:
+    """Yields a function and those that it wraps; nothing for other objects."""
+    while inspect.isfunction(method):
+        yield method
+        method = getattr(method, "__wrapped__", None)
+
+
+def seeds_apart(reset: Callable[P, T]) -> Callable[P, T]:
+    """A decorator of Stable-Baselines3's ``reset``: the error for an argument of Gymnasium's names the call for it."""
+
+    @functools.wraps(reset)
+    def resetting(*args: P.args, **kwargs: P.kwargs) -> T:
+        for keyword in _BEFORE_RESET.keys() & kwargs.keys():
+            what = f"{resetting.__qualname__}() got an unexpected keyword argument {keyword!r}"
+            raise TypeError(f"{what}; call {_BEFORE_RESET[keyword]} before envs.reset()")
+        return reset(*args, **kwargs)
+
+    return resetting
+
+
+_BEFORE_RESET = {"seed": "envs.seed(0)", "options": "envs.set_options({...})"}
 
 _BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

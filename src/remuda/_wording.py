@@ -1,9 +1,25 @@
-"""Texts for messages: lists of envs and workers, exit codes of processes."""
+"""Texts for messages: values in brief, lists of envs and workers, exit codes of processes."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+_LONGEST = 120  # characters of a value in a message
+
+
+def in_brief(value: Any, shape: tuple[int, ...] | None = None) -> str:
+    """Returns a value as a short text. That of a list or tuple has its length: "a list of 3: [0, 1, 2]".
+
+    `shape`: the shape of the value as an array, which replaces the length; None if it has none.
+    """
+    text = repr(value)
+    text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    if not isinstance(value, (list, tuple)):
+        return text
+    size = f"of {len(value)}" if shape is None else f"of shape {shape}"
+    return f"a {type(value).__name__} {size}: {text}"
 
 
 def listed(numbers: Sequence[int]) -> str:

@@ -13,12 +13,14 @@ from odd_exceptions import Falsy, NeedsArguments, TwoArguments, Unpicklable, Unp
 from pairs import each
 from pool_envs import counting, hooked
 
+import remuda
 from remuda import (
     EnvError,
     Pool,
     RemoteTraceback,
     StateError,
 )
+from remuda._wire.pickling import load
 
 BACKENDS: tuple[Any, ...] = ("process", "thread", "serial")
 
@@ -86,6 +88,30 @@ def test_envs_that_raise_in_step(name: str, backend: Any) -> None:
         assert (error.failures[0].env_id, error.failures[0].operation) == (1, "step")
         assert_traceback(error)
         assert_goes_on_without(pool, 1)
+
+
+def call_wrongly(*_: Any) -> None:
+    Pool([])
+
+
+def call_what_fails(*_: Any) -> None:
+    load([b"no pickle"])
+
+
+@pytest.mark.parametrize("phase", ["build", "step"])
+@pytest.mark.parametrize(
+    ("hook", "ends_in_the_package"), [(raising(chained), False), (call_wrongly, False), (call_what_fails, True)]
+)
+def test_tracebacks_begin_with_code_of_the_env(phase: str, hook: Any, ends_in_the_package: bool) -> None:
+    """Frames of the package only follow, if they lead to an error that is not the text of a check."""
+    with pytest.raises(EnvError) as raised, Pool(hooked(1, [0], **{phase: hook}), backend="serial") as pool:
+        pool.reset()
+        pool.step([0])
+    *_, trace = raised.value.failures[0].traceback.split("Traceback (most recent call last):")
+    frames = [os.path.dirname(remuda.__file__) in line for line in trace.splitlines() if line.startswith('  File "')]
+    assert frames == sorted(frames)
+    assert not frames[0]
+    assert frames[-1] == ends_in_the_package
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

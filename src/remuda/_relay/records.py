@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from remuda._wire.failures import text_of
+from remuda._wire.exceptions import text_of
 
 MAX_BYTES = 60_000  # the most bytes of a datagram
 _MAX_TEXT = 6_000  # characters that stay of a long text: a datagram has room for two such texts, at 4 bytes a character

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from gymnasium import Space, spaces
 
-from remuda._wording import name_some
+from remuda._wording import in_brief, name_some
 from remuda.errors import InvalidActionError, SpaceMismatchError
 
 Leaves: TypeAlias = tuple[Any, ...]  # each column's (path, dtype, shape), then each object's (path, class).
@@ -112,7 +112,7 @@ class SpaceCodec:
                 objects.append((leaf, path))
             else:
                 column = self.columns[index]
-                arrays.append(coerce(leaf, column.dtype, column.shape, path, error, rows))
+                arrays.append(coerce(leaf, column.dtype, column.shape, path, error, rows, column.choices))
         return arrays, objects
 
     # -- a batch of elements ---------------------------------------------------------------------------
@@ -265,11 +265,12 @@ def coerce(
     path: str,
     error: Callable[[str], Exception],
     rows: int | None = None,
+    choices: Choices = None,
 ) -> np.ndarray[Any, Any]:
     """Returns `value` as an array of this dtype and shape in C order. Raises `error` if the cast loses information.
 
     Axes of length 1 may be missing or added. `rows`: the length of the first axis, before those of `shape`; None: there
-    is no such axis.
+    is no such axis. `choices`: those of the column, for the error.
     """
     if rows is not None:
         shape = (rows, *shape)
@@ -283,7 +284,10 @@ def coerce(
     if array.shape != shape and has_rows and _without_unit_axes(array.shape) == _without_unit_axes(shape):
         array = array.reshape(shape)
     if array.shape != shape:
-        raise error(f"expected {_array(dtype, shape)} at {path}, got {_brief(value)}")
+        got = _brief(value, array.shape)
+        raise error(
+            f"expected {_array(dtype, shape)} at {path}, got {got}{_of_one_hot(array.shape, shape, choices, path)}"
+        )
     if array.dtype == object or not _fits(array, dtype):
         raise error(f"expected {_array(dtype, shape)} at {path}, got {_brief(value)}{_misfit(value, dtype, path)}")
     return np.asarray(array, dtype=dtype, order="C")
@@ -328,10 +332,18 @@ def _array(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
     return f"an array of shape {shape} and dtype {dtype}"
 
 
-def _brief(value: Any) -> str:
+def _of_one_hot(got: tuple[int, ...], shape: tuple[int, ...], choices: Choices, path: str) -> str:
+    """Returns the remedy for one-hot rows in the place of choices, such as those of a Discrete space; else ""."""
+    if choices is None or got[:-1] != shape or not (choices[1] - choices[0] + 1 == got[-1]).all():
+        return ""
+    start = f" + {choices[0].flat[0]}" if choices[0].any() else ""
+    return f"; instead of one-hot rows, pass numpy.argmax({path}, -1){start}"
+
+
+def _brief(value: Any, shape: tuple[int, ...] | None = None) -> str:
     if isinstance(value, np.ndarray):
         return _array(value.dtype, value.shape)
     if isinstance(value, Mapping):
         return f"a {type(value).__name__} with the keys {list(value)}"
-    text = repr(value)
-    return f"{type(value).__name__}: {text if len(text) <= 120 else text[:117] + '...'}"
+    kind = "" if isinstance(value, (list, tuple)) else f"{type(value).__name__}: "
+    return kind + in_brief(value, shape)

@@ -7,24 +7,13 @@ import signal
 import sys
 import threading
 import traceback
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from remuda._wire import by_value
+from remuda._wire.exceptions import complete, is_check, name_of, text_of, traceback_of
 from remuda._wire.pickling import Buffers, dump, load
 from remuda.errors import EnvError, Failure, InvalidEnvError, PickledException, RemoteTraceback, RemudaError
-
-
-def text_of(value: Any, make: Callable[[Any], str] = str, otherwise: str | None = None) -> str:
-    """Returns `make(value)`, the text of a user's object, as a plain `str`.
-
-    If `make` raises an Exception, returns `otherwise`, or by default the name of the object's class.
-    """
-    try:
-        return str.__str__(make(value))
-    except Exception:
-        return f"<{type(value).__qualname__}>" if otherwise is None else otherwise
 
 
 def portable(error: BaseException) -> tuple[str, str, str, bytes | None]:
@@ -33,35 +22,16 @@ def portable(error: BaseException) -> tuple[str, str, str, bytes | None]:
     If Ctrl-C raises KeyboardInterrupt meanwhile, returns its parts instead.
     """
     try:
-        if isinstance(error, RecursionError):
-            text_of(error, _name_culprit)
-        return name_of(error), text_of(error, otherwise=_NO_TEXT), traceback_of(error), _pickle_exception(error)
+        complete(error)
+        text = text_of(error, otherwise="<its text cannot be made>")
+        return name_of(error), text, traceback_of(error), _pickle_exception(error)
     except KeyboardInterrupt as interrupt:
         return portable(interrupt)
 
 
-def _name_culprit(error: RecursionError) -> str:
-    """Adds the function that called itself without end to an error, whose text otherwise names none."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-_REPEATED:]
-    code, times = Counter(frame.f_code for frame in frames).most_common(1)[0]
-    if times > 1:
-        name = getattr(code, "co_qualname", code.co_name)  # new in Python 3.11
-        missing = ", because it reads an attribute that the object does not have" * (code.co_name == "__getattr__")
-        error.args = (f"{error}: {name} ({code.co_filename}:{code.co_firstlineno}) called itself without end{missing}",)
-    return ""
-
-
-_REPEATED = 50  # the number of innermost frames in which the function is looked for
-_NO_TEXT = "<its text cannot be made>"
-
-
-def name_of(error: BaseException) -> str:
-    return f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
-
-
-def traceback_of(error: BaseException) -> str:
-    otherwise = f"{name_of(error)}: <its traceback cannot be made>"
-    return text_of(error, lambda one: "".join(traceback.format_exception(one)), otherwise)
+def breaks_protocol(failure: Failure) -> bool:
+    """Returns whether an env lacks a parameter or has returned an invalid value. A rebuilt env would do the same."""
+    return is_check(failure.message) or " got an unexpected keyword argument " in failure.message
 
 
 def _pickle_exception(error: BaseException) -> bytes | None:

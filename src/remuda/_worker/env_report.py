@@ -18,7 +18,8 @@ from remuda._wire import by_value
 from remuda._wire.codec import ColumnSpec, check_agreement
 from remuda._wire.computed import check_same
 from remuda._wire.env_state import StateSupport
-from remuda._wire.failures import is_interrupt, text_of
+from remuda._wire.exceptions import text_of
+from remuda._wire.failures import is_interrupt
 from remuda._wire.layout import Agreed, Layout, check_agreed, check_same_rewards
 from remuda._worker.env_state import support_of
 from remuda._worker.forked_children import OneProcess

@@ -20,7 +20,7 @@ from gymnasium.utils import EzPickle
 
 from remuda._wire.codec import ColumnSpec
 from remuda._wire.env_state import EnvState, StateFns, StateSupport
-from remuda._wire.failures import text_of
+from remuda._wire.exceptions import text_of
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import RefusingFiles, dump_whole
 from remuda._worker.own_attribute import own_attribute

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector.utils import batch_space
 
-from remuda._wire.failures import text_of
+from remuda._wire.exceptions import text_of
 from remuda._worker.env_report import core_of, is_vector_env
 
 try:

@@ -9,7 +9,8 @@ from typing import Any
 
 from remuda import _core
 from remuda._wire.channel import Channel
-from remuda._wire.failures import dump_named, not_pickled, text_of
+from remuda._wire.exceptions import text_of
+from remuda._wire.failures import dump_named, not_pickled
 from remuda._wire.info_columns import field_of
 from remuda._wire.pickling import Buffers, dump, dump_whole
 

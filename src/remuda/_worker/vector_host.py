@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import reprlib
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from remuda._wire.computed import compute
 from remuda._wire.info_columns import OF_THE_END, InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Buffers, FlaggedParts, bundle, load, unbundle
+from remuda._wording import in_brief
 from remuda._worker.env_report import BuiltEnvs, EnvReport, check_names, check_spaces, report
 from remuda._worker.forked_children import OneProcess
 from remuda._worker.host import EnvHost
@@ -131,7 +131,7 @@ class VectorHost(EnvHost):
         with OneProcess():
             outcome = self._env_at(slot).reset(**seeded)
         if not isinstance(outcome, (tuple, list)) or len(outcome) != 2:
-            raise TypeError(f"expected reset() to return (observations, infos), got {reprlib.repr(outcome)}")
+            raise TypeError(f"expected reset() to return (observations, infos), got {in_brief(outcome)}")
         obs, infos = outcome
         leaves, objects = self._flatten(obs)
         split_infos, computed = self._table.infos.split(_checked(infos)), self._compute(slot)
@@ -151,7 +151,7 @@ class VectorHost(EnvHost):
             outcome = self._env_at(slot).step(actions)
         if not isinstance(outcome, (tuple, list)) or len(outcome) != 5:
             expected = "(observations, rewards, terminations, truncations, infos)"
-            raise TypeError(f"expected step() to return {expected}, got {reprlib.repr(outcome)}")
+            raise TypeError(f"expected step() to return {expected}, got {in_brief(outcome)}")
         obs, infos = outcome[0], _checked(outcome[4])
         leaves, objects = self._flatten(obs)
         reward = self._one_each(outcome[1], np.dtype(np.float64), "rewards", self._layout.reward_shape)
@@ -304,5 +304,5 @@ def _ends_of_a_batch(codec: SpaceCodec, sub_envs: Array, all_obs: Any, n: int) -
 
 def _checked(infos: Any) -> dict[str, Any]:
     if not isinstance(infos, dict):
-        raise TypeError(f"expected a dict as the infos, got {reprlib.repr(infos)}")
+        raise TypeError(f"expected a dict as the infos, got {in_brief(infos)}")
     return infos

@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from gymnasium import Space, spaces
 
+from remuda._wording import in_brief
+
 Nest: TypeAlias = Any
 Spec: TypeAlias = Any  # an `alf.TensorSpec`
 Convert: TypeAlias = Callable[[Any], Any]
@@ -129,7 +131,7 @@ def check_nest(spec: Nest, value: Nest, outer: tuple[int, ...], path: str) -> No
     if is_leaf(spec):
         shape = (*outer, *spec.shape)
         if not is_leaf(value) and not isinstance(value, list):
-            raise ValueError(f"expected an array of shape {shape} at {path}, got {value!r}")
+            raise ValueError(f"expected an array of shape {shape} at {path}, got {in_brief(value)}")
         if np.shape(value) != shape:
             raise ValueError(f"expected an array of shape {shape} at {path}, got one of shape {np.shape(value)}")
         return
@@ -140,6 +142,6 @@ def check_nest(spec: Nest, value: Nest, outer: tuple[int, ...], path: str) -> No
         fits = isinstance(value, (tuple, list)) and len(value) == len(spec)
         expected = f"{len(spec)} values"
     if not fits:
-        raise ValueError(f"expected {expected} at {path}, as the spec says, got {value!r}")
+        raise ValueError(f"expected {expected} at {path}, as the spec says, got {in_brief(value)}")
     for key, where, child in children(spec):
         check_nest(child, value[key], outer, path + where)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from remuda import Batch, Fault
+from remuda._wording import in_brief
 from remuda.alf.errors import InvalidActionError
 from remuda.alf.nests import Nest, converter
 from remuda.alf.worker import LAST, columns_of
@@ -32,7 +33,7 @@ def action_reader(spec: Nest, num_envs: int, outer: tuple[int, ...]) -> Callable
         try:
             return convert(actions)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise InvalidActionError(f"expected actions of {spec}, got {actions!r} ({error!r})") from error
+            raise InvalidActionError(f"expected actions of {spec}, got {in_brief(actions)} ({error!r})") from error
 
     return read
 

@@ -16,7 +16,7 @@ from remuda import FaceOptions, Pool, PoolOptions
 from remuda._faces.pool_beneath import closed_on_error
 from remuda._faces.translation import in_words_of
 from remuda._faces.worker_defaults import set_worker_defaults
-from remuda._keywords import names_keywords
+from remuda._keywords import gives_name_to, names_keywords
 from remuda.gymnasium import arguments, spaces
 from remuda.gymnasium.errors import translated
 from remuda.gymnasium.part import AsyncVectorEnvPart
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 @names_keywords(PoolOptions.__annotations__, arguments.REFUSED)
+@gives_name_to(AsyncVectorEnvPart)
 class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType], VectorEnv[ObsType, ActType, npt.NDArray[Any]]):
     """Steps many envs in parallel, in worker processes: :class:`gymnasium.vector.AsyncVectorEnv` on a pool.
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from remuda._faces.hosting import HostedEnv
+from remuda._wording import in_brief
 from remuda.errors import InvalidEnvError
 from remuda.pettingzoo.groups import Space, groups_of, joined, joint_space, views, zeros_of
 
@@ -159,17 +160,12 @@ class AgentsEnv(HostedEnv, gymnasium.Env[dict[str, Any], dict[str, Any]]):
 def _parts(result: Any, method: str, expected: str, count: int) -> tuple[Mapping[str, Any], ...]:
     """Returns the dicts by agent that a method of a parallel env has returned."""
     if not isinstance(result, (tuple, list)) or len(result) != count:
-        raise InvalidEnvError(f"expected {method}() to return {expected}, got {_brief(result)}")
+        raise InvalidEnvError(f"expected {method}() to return {expected}, got {in_brief(result)}")
     for i, part in enumerate(result):
         if type(part) is not dict and not isinstance(part, Mapping):
             name = expected.strip("()").split(", ")[i]
-            raise InvalidEnvError(f"expected the {name} of {method}() to be a dict by agent, got {_brief(part)}")
+            raise InvalidEnvError(f"expected the {name} of {method}() to be a dict by agent, got {in_brief(part)}")
     return tuple(result)
-
-
-def _brief(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 120 else text[:117] + "..."
 
 
 def _number(value: Any, agent: str) -> float:
@@ -179,7 +175,7 @@ def _number(value: Any, agent: str) -> float:
     try:
         return math.fsum(value if isinstance(value, np.ndarray) and value.shape == (1,) else (value,))
     except (TypeError, ValueError):
-        raise InvalidEnvError(f"expected a number as the reward of agent {agent!r}, got {_brief(value)}") from None
+        raise InvalidEnvError(f"expected a number as the reward of agent {agent!r}, got {in_brief(value)}") from None
 
 
 def _truth(value: Any, what: str, agent: str) -> bool:
@@ -187,7 +183,7 @@ def _truth(value: Any, what: str, agent: str) -> bool:
     try:
         return bool(value)
     except (TypeError, ValueError):
-        raise InvalidEnvError(f"expected a bool as the {what} of agent {agent!r}, got {_brief(value)}") from None
+        raise InvalidEnvError(f"expected a bool as the {what} of agent {agent!r}, got {in_brief(value)}") from None
 
 
 def _told(infos: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

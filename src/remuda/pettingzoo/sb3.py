@@ -9,6 +9,7 @@ import numpy as np
 
 from remuda import Batch
 from remuda._faces.frameworks import FRAMEWORKS
+from remuda._keywords import seeds_apart
 from remuda.pettingzoo.groups import zeros_of
 
 with FRAMEWORKS["remuda.sb3"].needed():
@@ -38,6 +39,7 @@ class AgentsVecEnv(VecEnv):
         self._count = len(envs.possible_agents)
         super().__init__(envs.num_envs * self._count, self._group.observation_space, self._group.action_space)
 
+    @seeds_apart
     def reset(self) -> Any:
         seeds = self._seeds[:: self._count]
         options = self._options[:: self._count]

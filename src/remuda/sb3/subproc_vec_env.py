@@ -20,7 +20,8 @@ from remuda._faces.hosting import call_method, extras_of_hosted, get_attribute, 
 from remuda._faces.pool_beneath import closed_on_error, log_close_errors
 from remuda._faces.vector_env import IDLE, STEPPING, Indices, PooledVectorEnv
 from remuda._faces.worker_defaults import set_worker_defaults
-from remuda._keywords import names_keywords
+from remuda._keywords import gives_name_to, names_keywords, seeds_apart
+from remuda._wording import in_brief
 from remuda.sb3 import worker
 from remuda.sb3.errors import translated
 from remuda.sb3.results import read_step
@@ -80,6 +81,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
     # -- reset and step ----------------------------------------------------------------------------------
 
     @translated
+    @seeds_apart
     def reset(self) -> VecEnvObs:
         """Reset all envs, with the seeds of :meth:`seed` and the options of :meth:`set_options`.
 
@@ -388,7 +390,7 @@ def _batch_actions(space: Space[Any], actions: Any, num_envs: int) -> Any:
     try:
         return concatenate(space, each, create_empty_array(space, num_envs))  # type: ignore[arg-type]
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise InvalidActionError(f"expected actions of {space}, got {each!r} ({error!r})") from error
+        raise InvalidActionError(f"expected actions of {space}, got {in_brief(each)} ({error!r})") from error
 
 
 class _ClosedPart:
@@ -436,6 +438,7 @@ class WholeVecEnv(SubprocVecEnvPart, VecEnv):
 
 
 @names_keywords(PoolOptions.__annotations__, REFUSED)
+@gives_name_to(SubprocVecEnvPart, WholeVecEnv)
 class SubprocVecEnv(WholeVecEnv, VecEnv):
     """Steps many envs in parallel, in worker processes: SB3's ``SubprocVecEnv`` on a pool.
 

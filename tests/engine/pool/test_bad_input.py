@@ -37,6 +37,8 @@ def assert_untouched(pool: Pool, steps: int = 0) -> None:
 
 
 DISCRETE = counting(3)
+CHOICES = [lambda: SampleEnv(spaces.Discrete(2), spaces.Discrete(4))] * 3
+FROM_FIVE = [lambda: SampleEnv(spaces.Discrete(2), spaces.Discrete(2, start=5))] * 3
 BOX = [lambda: SampleEnv(spaces.Discrete(2), spaces.Box(-1, 1, (2, 2)))] * 3
 NESTED = [NestedEnv] * 3
 
@@ -47,12 +49,27 @@ def nest(**changes: Any) -> dict[str, Any]:
 
 BAD_ACTIONS: list[tuple[Any, Any, str]] = [
     # too few actions, too many, none, another shape
-    (DISCRETE, [1, 2], r"shape \(3,\) and dtype int64 at actions, got .*\[1, 2\]"),
+    (DISCRETE, [1, 2], r"shape \(3,\) and dtype int64 at actions, got a list of shape \(2,\): \[1, 2\]"),
     (DISCRETE, np.zeros(4, int), r"shape \(3,\).* at actions, got an array of shape \(4,\)"),
     (DISCRETE, 1, r"shape \(3,\).*got int: 1"),
     (DISCRETE, None, r"shape \(3,\).*got NoneType: None"),
     (DISCRETE, {0: 1, 1: 1, 2: 1}, r"shape \(3,\).*got a dict with the keys \[0, 1, 2\]"),
     (BOX, np.zeros((3, 4)), r"shape \(3, 2, 2\) and dtype float32 at actions, got .*\(3, 4\)"),
+    (DISCRETE, [0] * 63, r"shape \(3,\).*got a list of shape \(63,\): \[0, 0, 0, .*\.\.\.$"),
+    (BOX, [[[0.0, 0.0]]] * 3, r"shape \(3, 2, 2\).*got a list of shape \(3, 1, 2\): \[\[\[0\.0, 0\.0"),
+    # one-hot rows
+    (
+        CHOICES,
+        np.eye(4)[:3],
+        r"shape \(3,\).*got an array of .*; instead of one-hot rows, pass numpy.argmax\(actions, -1\)$",
+    ),
+    (
+        NESTED,
+        nest(keys=(np.eye(4, dtype=int)[:3], np.zeros((3, 2), int))),
+        r"pass numpy.argmax\(actions\['keys'\]\[0\], -1\)$",
+    ),
+    (FROM_FIVE, [[0, 1], [1, 0], [0, 1]], r"got a list of shape \(3, 2\): .*pass numpy.argmax\(actions, -1\) \+ 5$"),
+    (DISCRETE, np.zeros((3, 999)), r"shape \(3,\).*got an array of shape \(3, 999\) and dtype float64$"),
     # another dtype
     (DISCRETE, [0, 0.5, 2], r"dtype int64 at actions, got .*, in which actions\[1\] is 0\.5$"),
     (DISCRETE, [0, "x", 2], r"dtype int64.*, in which actions\[1\] is 'x'$"),
@@ -76,9 +93,9 @@ BAD_ACTIONS: list[tuple[Any, Any, str]] = [
         r"0 <= action <= 1 at actions\['keys'\]\[1\]\[0\]\[0\], got 2",
     ),
     (NESTED, nest(push=np.zeros((2, 2))), r"shape \(3, 2\) and dtype float32 at actions\['push'\], got .*\(2, 2\)"),
-    (NESTED, nest(keys=[0]), r"a tuple of 2 at actions\['keys'\], got list: \[0\]"),
+    (NESTED, nest(keys=[0]), r"a tuple of 2 at actions\['keys'\], got a list of 1: \[0\]"),
     (NESTED, {"push": 1}, r"keys \['push', 'keys'\] at actions, got a dict with the keys \['push'\]"),
-    (NESTED, [nest()] * 3, r"a dict with the keys .* at actions, got list"),
+    (NESTED, [nest()] * 3, r"a dict with the keys .* at actions, got a list of 3"),
 ]
 
 
@@ -91,15 +108,29 @@ def test_actions_that_do_not_fit(env_fns: Any, actions: Any, message: str) -> No
                 send(actions)
             assert pool.pending == 0
         assert pool.apply(lambda env: getattr(env, "total_steps", 0)) == [0, 0, 0]
-        pool.step(nest() if env_fns is NESTED else np.zeros((3, *(pool.single_action_space.shape or ())), int))
+        first = int(getattr(pool.single_action_space, "start", 0))
+        shape = (3, *(pool.single_action_space.shape or ()))
+        pool.step(nest() if env_fns is NESTED else np.full(shape, first))
 
 
-@pytest.mark.parametrize("texts", [("a", "b"), "ab", ("a", "b", "c", "d"), None, 3, ()])
-def test_a_wrong_number_of_objects(texts: Any) -> None:
+@pytest.mark.parametrize(
+    ("texts", "got"),
+    [
+        (("a", "b"), r"a tuple of 2: \('a', 'b'\)"),
+        ("ab", "str: 'ab'"),
+        (["a", "b", "c", "d"], "a list of 4"),
+        (None, "NoneType: None"),
+        (3, "int: 3"),
+        ((), r"a tuple of 0: \(\)"),
+    ],
+)
+def test_a_wrong_number_of_objects(texts: Any, got: str) -> None:
     fns = [lambda: SampleEnv(spaces.Discrete(2), spaces.Text(3))] * 3
     with Pool(fns, backend="serial") as pool:
         pool.reset()
-        with pytest.raises(InvalidActionError, match=r"expected a sequence of 3 at actions, one for each env, got"):
+        with pytest.raises(
+            InvalidActionError, match=rf"expected a sequence of 3 at actions, one for each env, got {got}"
+        ):
             pool.step(texts)
 
 
@@ -116,7 +147,9 @@ def test_an_action_that_cannot_be_pickled() -> None:
 def test_the_number_of_actions_follows_env_ids() -> None:
     with Pool(counting(3), backend="serial") as pool:
         pool.reset()
-        with pytest.raises(InvalidActionError, match=r"expected an array of shape \(2,\).*got list: \[1, 2, 3\]"):
+        with pytest.raises(
+            InvalidActionError, match=r"expected an array of shape \(2,\).*got a list of shape \(3,\): \[1, 2, 3\]"
+        ):
             pool.send([1, 2, 3], env_ids=[0, 2])
         assert_untouched(pool)
 
@@ -279,6 +312,13 @@ def test_the_error_of_a_misspelt_keyword_names_the_keyword_that_was_meant(cls: t
 def test_the_error_of_an_unknown_keyword_gives_no_wrong_advice(keyword: str, advice: str) -> None:
     with pytest.raises(TypeError, match=re.escape(f"unexpected keyword argument '{keyword}'; {advice}") + "$"):
         Pool(counting(1), **{keyword: 2})  # type: ignore[arg-type]
+
+
+def test_the_error_of_an_unknown_argument_of_a_method_names_the_pool() -> None:
+    with Pool(counting(1), backend="serial") as pool:
+        for method in ("reset", "step", "recv", "rollout"):
+            with pytest.raises(TypeError, match=rf"^Pool.{method}\(\) got an unexpected keyword argument 'zzz'"):
+                getattr(pool, method)(zzz=1)
 
 
 def test_no_envs() -> None:

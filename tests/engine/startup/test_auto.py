@@ -18,7 +18,7 @@ from pool_envs import CountingEnv, Diary, DiceEnv, Gate, HookedEnv, assert_same,
 from programs import Script
 
 import remuda
-from remuda import EnvError, FaultPolicy, Pool, StartTimeoutError, WorkerDiedError
+from remuda import EnvError, FaultPolicy, InvalidEnvError, Pool, StartTimeoutError, WorkerDiedError
 from remuda._engine.startup import auto
 from remuda.stats import WorkerChoice
 
@@ -254,6 +254,61 @@ def test_a_factory_that_fails_is_called_once(ends: Any, error: type[Exception], 
     with pytest.raises(error, match=text):
         Pool(hooked(3, (0, 1, 2), build=build), num_workers="auto")
     assert diary.lines() == ["0"]
+
+
+NAMES_TRIAL = (
+    r"; env_fns\[0\] was called before, for the trial of num_workers='auto': if it works only once, pass a number"
+)
+
+
+@pytest.mark.parametrize("backend", ["process", "serial"])
+@pytest.mark.parametrize(
+    ("ends", "error", "text"),
+    [
+        (raise_value_error, EnvError, r"env 0 \(worker 0\) raised ValueError in build: broken"),
+        (lambda: 3, InvalidEnvError, r"expected env_fns\[0\] to return a gymnasium.Env, got 3 .*"),
+    ],
+)
+def test_the_error_of_a_second_build_of_env_0_names_the_trial(
+    ends: Any, error: type[Exception], text: str, backend: Any, diary: Diary, finds: Any
+) -> None:
+    def build() -> Any:
+        diary.note(0)
+        return CountingEnv() if len(diary.lines()) == 1 else ends()
+
+    finds(1, backend)
+    with pytest.raises(error, match=rf"^{text}{NAMES_TRIAL}, as in num_workers=1$"):
+        Pool([build] * 2, num_workers="auto")
+
+
+def test_the_error_of_a_death_in_a_second_build_names_the_trial(diary: Diary, finds: Any) -> None:
+    def build() -> Any:
+        diary.note(0)
+        return CountingEnv() if len(diary.lines()) == 1 else leave()
+
+    finds(2)
+    with pytest.raises(WorkerDiedError, match=f"in build: it exited with code 3{NAMES_TRIAL}"):
+        Pool([build] * 2, num_workers="auto")
+
+
+def test_the_error_of_a_second_build_that_hangs_names_the_trial(diary: Diary, finds: Any, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+
+    def build() -> Any:
+        diary.note(0)
+        return CountingEnv() if len(diary.lines()) == 1 else gate.wait()
+
+    finds(2)
+    with pytest.raises(
+        StartTimeoutError, match=rf"envs \[0, 1\].*{NAMES_TRIAL}, as in num_workers=2\n  worker 0 was in"
+    ):
+        Pool([build] * 2, num_workers="auto", start_timeout=4)
+
+
+def test_the_error_of_another_build_does_not_name_the_trial(finds: Any) -> None:
+    finds(2)
+    with pytest.raises(EnvError, match="^env 1 .*: broken$"):
+        Pool(hooked(2, build=lambda _: raise_value_error()), num_workers="auto")
 
 
 def test_a_factory_that_hangs_has_the_start_timeout(tmp_path: Path) -> None:

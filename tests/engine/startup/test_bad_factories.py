@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 import sys
@@ -45,6 +46,35 @@ def test_the_error_of_wrong_factories_suggests_the_code_to_write() -> None:
     assert not Path("not-made").exists()
 
 
+def build_with_a_broken_simulator() -> Any:
+    import broken_simulator  # type: ignore[import-not-found]
+
+    return broken_simulator
+
+
+def build_by_a_broken_id() -> Any:
+    return gymnasium.make("not_installed:Env-v0")
+
+
+@each(backend=BACKENDS, env_fn__where=[(build_with_a_broken_simulator, "made"), (build_by_a_broken_id, "here")])
+def test_the_error_of_a_missing_module_names_the_users_line_that_imports_it(
+    env_fn: Any, where: str, backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tmp_path / "broken_simulator.py"
+    made.write_text("import os\nimport not_installed\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    line = f"{made}:2" if where == "made" else f"{__file__}:{env_fn.__code__.co_firstlineno + 1}"
+    with pytest.raises(
+        EnvError, match=rf"No module named 'not_installed'.* \(imported at {re.escape(line)}\)"
+    ) as raised:
+        Pool([env_fn], backend=backend, num_workers=1)
+    original = raised.value.__cause__
+    assert isinstance(original, ModuleNotFoundError)
+    assert original.name == "not_installed" or where == "here"
+    assert str(original).endswith(f"(imported at {line})")
+    assert f"{os.sep}remuda{os.sep}" not in str(original.__cause__)  # a traceback without frames of the package
+
+
 @each(
     backend=BACKENDS,
     value__message=[
@@ -55,8 +85,9 @@ def test_the_error_of_wrong_factories_suggests_the_code_to_write() -> None:
     ],
 )
 def test_factories_that_return_no_env(value: Any, message: str, backend: Any) -> None:
-    with pytest.raises(InvalidEnvError, match=rf"expected env_fns\[1\] to return a gymnasium.Env, {message}"):
+    with pytest.raises(InvalidEnvError, match=rf"expected env_fns\[1\] to return a gymnasium.Env, {message}") as raised:
         Pool([CountingEnv, lambda: value, CountingEnv], backend=backend, num_workers=1)
+    assert 'File "' not in str(raised.value.__cause__)  # frames of the package
 
 
 class Endless(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -63,8 +63,23 @@ def test_auto_assigns_no_device_without_gpus(machine: list[Gpu]) -> None:
     machine.clear()
     with Pool([CountingEnv], devices="auto") as pool:
         assert pool.apply(seen) == [(None,) * 4]
-    with Pool([CountingEnv], devices=["cuda:5"]) as pool:  # GPUs of an unknown vendor
-        assert pool.apply(seen) == [of("cuda:5", "5", "5")]
+
+
+@pytest.mark.parametrize(("device", "place"), [("cuda:5", "5"), ("GPU-5", None)])
+def test_a_device_that_may_be_there_is_assigned_with_a_warning(
+    device: str, place: str | None, machine: list[Gpu], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be a GPU of an unknown vendor."""
+    machine.clear()
+    for _ in range(2):
+        with Pool([CountingEnv], devices=[device]) as pool:
+            assert pool.apply(seen) == [of(device, place or device, place)]
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [
+        f"remuda: expected devices of this machine, got {device}, and no GPU of NVIDIA in /proc/driver/nvidia/gpus: "
+        "the workers see none, unless another vendor's driver reads CUDA_VISIBLE_DEVICES; pass devices='auto' to use "
+        "those that are there"
+    ]
 
 
 def test_factories_and_successors_see_their_device_and_worker_env_overrides_it() -> None:
@@ -103,6 +118,7 @@ def test_pinned_workers_use_cores_near_their_device() -> None:
         ([None], TypeError, "expected devices such as .* got None"),
         ([4], ValueError, r"expected devices that this program sees \(4 GPUs\), got 'cuda:4'"),
         ([-1], ValueError, "got 'cuda:-1'"),
+        (["GPU-4"], ValueError, r"expected devices that this program sees \(4 GPUs\), got 'GPU-4'"),
     ],
 )
 @pytest.mark.usefixtures("no_start")

@@ -29,7 +29,9 @@ from remuda import BrokenPoolError, EnvError, FaultPolicy, Pool, WorkerDiedError
 
 PACKAGE = Path(remuda.__file__).parent
 ENGINE = (str(PACKAGE / "_engine"),)
-DESCRIBING = tuple(str(PACKAGE / name) for name in ("_worker/host.py", "_wire/failures.py", "_wire/pickling.py"))
+DESCRIBING = tuple(
+    str(PACKAGE / name) for name in ("_worker/host.py", "_wire/exceptions.py", "_wire/failures.py", "_wire/pickling.py")
+)
 RESTART = FaultPolicy("restart", backoff=0, max_restarts=10**6)
 
 pytestmark = pytest.mark.watchdog(600 + 600 * MINUTES)

@@ -15,7 +15,7 @@ import pytest
 from accidents import die
 from failing import final_info
 from odd_exceptions import raising
-from pool_envs import NestedEnv, counting, hooked
+from pool_envs import CountingEnv, NestedEnv, counting, hooked
 from programs import kill
 
 from remuda import (
@@ -50,11 +50,13 @@ def test_errors_name_the_options_that_help(
 ) -> None:
     """Errors of envs and deaths, and those of later calls to an env that is lost; not errors of calls."""
     monkeypatch.chdir(tmp_path)
-    died = "in step (env 1, episode 0, step 1, no seed, last action 0): it exited with code 3"
-    with Pool(hooked(2, [1], step=lambda *_: os._exit(3), render=BROKEN), num_workers=2, **options) as pool:
+    died = "in step (env 1, episode 0, step 2, no seed, last action 0): it exited with code 3"
+    dies = lambda env, _: os._exit(3) if env.steps == 2 else None  # noqa: E731
+    with Pool(hooked(2, [1], step=dies, render=BROKEN), num_workers=2, **options) as pool:
         with pytest.raises(EnvError) as call:
             pool.render()
         pool.reset()
+        pool.step([0, 0])
         with pytest.raises((WorkerDiedError, RestartLimitError)) as death:
             pool.step([0, 0])
         with pytest.raises(BrokenPoolError) as later:
@@ -63,6 +65,72 @@ def test_errors_name_the_options_that_help(
     assert str(death.value).endswith(died + remedy) or "crash_dir" in options
     assert [str(error.value).count('pass faults="restart"') for error in (death, later)] == [int(bool(remedy))] * 2
     assert str(later.value).endswith(f"make a new one{remedy}")
+
+
+OLD_API = (
+    r"reset\(\) got an unexpected keyword argument '(seed|options)'; write "
+    r"`def reset\(self, \*, seed=None, options=None\)`(, and give step\(\) five results: gym before 0.26 had no seed=)?"
+)
+
+
+class OldEnv(CountingEnv):
+    def reset(self) -> Any:  # type: ignore[override]
+        return super().reset()
+
+
+@pytest.mark.parametrize(
+    ("env_fns", "reset", "message"),
+    [
+        (hooked(1, [0], reset=BROKEN), {}, "broken"),
+        (hooked(1, [0], step=BROKEN), {}, "broken"),
+        (hooked(1, [0], step=lambda env, _: (env.observe(), 0.0, False, {})), {}, r"expected step\(\) to return"),
+        ([OldEnv], {"seed": 1}, OLD_API),
+        ([OldEnv], {"options": {}}, OLD_API),
+    ],
+)
+def test_restarts_are_no_remedy_for_bugs_of_the_first_reset_or_step(env_fns: Any, reset: Any, message: str) -> None:
+    with Pool(env_fns, backend="serial") as pool:
+        with pytest.raises(EnvError, match=message) as raised:
+            pool.reset(**reset)
+            pool.step([0])
+        assert "pass faults" not in str(raised.value)
+
+
+@pytest.mark.parametrize("phase", ["reset", "step"])
+def test_restarts_are_no_remedy_for_a_death_in_the_first_reset_or_step(phase: str) -> None:
+    with Pool(hooked(1, [0], **{phase: lambda *_: os._exit(3)})) as pool:
+        with pytest.raises(WorkerDiedError) as death:
+            pool.reset()
+            pool.step([0])
+        with pytest.raises(BrokenPoolError) as later:
+            pool.reset()
+        assert "pass faults" not in f"{death.value}{later.value}"
+
+
+@pytest.mark.parametrize(
+    ("env_fns", "reset", "message"),
+    [
+        (hooked(1, [0], length=2, step=lambda env, _: "text" if env.episodes == 2 else None), {}, "expected step"),
+        ([OldEnv], {"seed": 1}, OLD_API),
+    ],
+)
+def test_restarts_are_no_remedy_for_errors_of_the_protocol(env_fns: Any, reset: Any, message: str) -> None:
+    """They repeat in each episode, also if the first one has none."""
+    with Pool(env_fns, backend="serial") as pool:
+        pool.reset()
+        with pytest.raises(EnvError, match=message) as raised:
+            for _ in range(4):
+                pool.step([0])
+            pool.reset(**reset)
+        assert "episode 0" not in str(raised.value)
+        assert "pass faults" not in str(raised.value)
+
+
+def test_an_exception_that_faces_raise_as_it_is_names_the_old_api() -> None:
+    with Pool([OldEnv], backend="serial") as pool, pytest.raises(EnvError) as raised:
+        pool.reset(seed=1)
+    assert isinstance(raised.value.__cause__, TypeError)
+    assert re.search(OLD_API, str(raised.value.__cause__))
 
 
 def broken_in_third_step(env: Any, _: Any) -> None:

@@ -21,6 +21,11 @@ def envs() -> Iterator[AsyncVectorEnv]:
     made.close()
 
 
+def test_the_error_of_an_unknown_argument_of_a_method_names_the_class(envs: AsyncVectorEnv) -> None:
+    with pytest.raises(TypeError, match=r"^AsyncVectorEnv.reset\(\) got an unexpected keyword argument 'seeds'"):
+        envs.reset(seeds=[0, 1, 2])  # type: ignore[call-arg]
+
+
 def test_every_env_receives_the_options_without_the_mask(envs: AsyncVectorEnv) -> None:
     envs.reset(options={"level": 2})
     assert envs.get_attr("last_options") == ({"level": 2},) * 3

@@ -100,6 +100,8 @@ def test_actions_that_do_not_fit_are_refused(actions: Any) -> None:
         with pytest.raises(InvalidActionError, match="at actions"):
             venv.step(actions)
         venv.step(np.ones((6, 1), int))
+        with pytest.raises(TypeError, match=r"^AgentsVecEnv.reset\(\) got .* 'seed'; call envs.seed\(0\) before"):
+            venv.reset(seed=0)
 
 
 def test_infos_at_an_end_are_those_of_the_last_step() -> None:

@@ -34,6 +34,22 @@ def envs() -> Iterator[SubprocVecEnv]:
     made.close()
 
 
+@pytest.mark.parametrize(
+    ("keyword", "value", "instead"),
+    [
+        ("seed", 0, r"; call envs.seed\(0\) before envs.reset\(\)"),
+        ("options", {}, r"; call envs.set_options\({...}\) before envs.reset\(\)"),
+        ("sed", 0, ""),
+    ],
+)
+def test_the_error_of_an_unknown_argument_names_the_class_and_the_right_call(
+    envs: SubprocVecEnv, keyword: str, value: Any, instead: str
+) -> None:
+    error = rf"^SubprocVecEnv.reset\(\) got an unexpected keyword argument '{keyword}'{instead}$"
+    with pytest.raises(TypeError, match=error):
+        envs.reset(**{keyword: value})
+
+
 # -- making one ------------------------------------------------------------------------------------------
 
 

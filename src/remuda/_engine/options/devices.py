@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from remuda._engine.options.checks import is_int
+from remuda._relay.log import logger
 from remuda._system.gpus import Gpu, installed_gpus
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -29,15 +31,30 @@ def find_devices(given: Any) -> tuple[Device, ...]:
     """Returns the devices that the option `devices` names; () if it is "auto" and there are no GPUs.
 
     Raises TypeError or ValueError if `given` is invalid, empty, or names a device that this program does not see.
+    Without a GPU of NVIDIA a device may be one of another vendor: then this only logs a warning.
     """
-    machine = _Machine(installed_gpus(), os.environ.get(_VISIBLE))
+    gpus = installed_gpus()
+    machine = _Machine(gpus, os.environ.get(_VISIBLE))
     if isinstance(given, str) and given == "auto":
         return tuple(machine.numbered(number) for number in range(len(machine.visible)))
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise TypeError(f"expected devices to be 'auto', or a sequence such as ['cuda:0', 'cuda:1'], got {given!r}")
     if not (listed := list(given)):
         raise ValueError("expected devices to name at least one, got none; pass None for no choice of a GPU")
-    return tuple(machine.find(one) for one in listed)
+    found = tuple(machine.find(one) for one in listed)
+    if not gpus:
+        _warn(", ".join(str(device.name) for device in found))
+    return found
+
+
+@functools.cache
+def _warn(devices: str) -> None:
+    logger.warning(
+        "remuda: expected devices of this machine, got %s, and no GPU of NVIDIA in /proc/driver/nvidia/gpus: the "
+        "workers see none, unless another vendor's driver reads CUDA_VISIBLE_DEVICES; pass devices='auto' to use those "
+        "that are there",
+        devices,
+    )
 
 
 class _Machine:
@@ -53,6 +70,9 @@ class _Machine:
         if isinstance(given, str) and (number := re.fullmatch(r"(?:cuda:)?(\d+)", given)):
             return self.numbered(int(number[1]))
         if isinstance(given, str) and given.startswith(("GPU-", "MIG-")):
+            are_known = self._gpus and all(gpu.uuid for gpu in self._gpus)
+            if given.startswith("GPU-") and are_known and self._place(given) is None:
+                raise self._unseen(given)
             return self._device(given, given)
         kind = ValueError if isinstance(given, (str, int)) else TypeError
         raise kind(f"expected devices such as 'cuda:0', 0 or 'GPU-<uuid>', got {given!r}")
@@ -62,9 +82,12 @@ class _Machine:
         if 0 <= number < len(self.visible):
             return self._device(f"cuda:{number}", self.visible[number])
         if number < 0 or self._gpus or self._variable is not None:
-            see = f"{len(self.visible)} GPUs" if self._variable is None else f"{_VISIBLE}={self._variable!r}"
-            raise ValueError(f"expected devices that this program sees ({see}), got 'cuda:{number}'")
+            raise self._unseen(f"cuda:{number}")
         return self._device(f"cuda:{number}", str(number))  # unknown: another maker's
+
+    def _unseen(self, name: str) -> ValueError:
+        see = f"{len(self.visible)} GPUs" if self._variable is None else f"{_VISIBLE}={self._variable!r}"
+        return ValueError(f"expected devices that this program sees ({see}), got {name!r}")
 
     def _device(self, name: str, visible: str) -> Device:
         variables, place = {_VISIBLE: visible}, self._place(visible)

@@ -203,7 +203,7 @@ class PoolOptions(FaceOptions, total=False):
             "GPU-..." and "MIG-...", as `nvidia-smi -L` lists them; "auto" for all that this program sees, even if there
             are none. CUDA sees only that GPU in the worker (`CUDA_VISIBLE_DEVICES`), and renderers find its number
             (`MUJOCO_EGL_DEVICE_ID`, `EGL_DEVICE_ID`). `worker_info().device` names it. `worker_env` overrides these
-            variables.
+            variables. Without a GPU of NVIDIA, a device that is named is assigned with a warning in the log.
         start_timeout (60.0): Seconds in which all envs must be built; None for no limit.
         starts_serially (False): Start a worker only after the one before has built its envs, in the order of `env_fns`,
             for envs that must not be built at the same time. The start takes the sum of their times.

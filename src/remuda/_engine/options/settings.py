@@ -28,6 +28,7 @@ class Settings(OptionValues):
     measures: bool = False  # whether a trial must still choose the number of workers.
     may_step_itself: bool = False  # whether the trial may choose that the caller steps the envs.
     choice: WorkerChoice | None = None  # the choice of num_workers="auto"; None before it is made
+    was_tried: bool = False  # whether env 0 was built for a trial, and must be built again.
     keeps_apart: bool = False  # whether the options need a worker for each env, so that no env suffers from another.
     is_remote: bool = False  # whether other machines step the envs.
     needs_processes: bool = False  # whether an option, such as a deadline, needs worker processes.

@@ -25,13 +25,13 @@ from remuda._engine.rollouts.columns import Declared
 from remuda._engine.rollouts.rollout import Rollout
 from remuda._engine.running import Phase, Running, Stoppable
 from remuda._engine.seeds import Seed
-from remuda._engine.startup.auto import settle
+from remuda._engine.startup.auto import name_trial, settle
 from remuda._engine.startup.start import Inheritance, start
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.verdict import advice, say_once
 from remuda._engine.tracing.trace import NUM_EVENTS, Trace, note_new_pool
 from remuda._factories import check_env_fns
-from remuda._keywords import names_keywords
+from remuda._keywords import gives_name_to, names_keywords
 from remuda._system.cores import usable_cores
 from remuda._system.finalizers import hand_over, prepare
 from remuda._system.forks import run_in_children
@@ -45,6 +45,7 @@ _WARM_AFTER, _ADVISE_AFTER = 16, 256  # batches
 
 
 @names_keywords(PoolOptions.__annotations__)
+@gives_name_to(Part)
 class Pool(Part):
     """Runs many envs in parallel workers.
 
@@ -105,7 +106,12 @@ class Pool(Part):
         settings = Settings.of(options, len(factories))
         prepare()
         settings, begun = settle(settings, factories, usable_cores(), _adopt)
-        self._take_over(settings, start(settings, factories, begun, inherited))
+        try:
+            running = start(settings, factories, begun, inherited)
+        except RemudaError as error:
+            name_trial(error, settings)
+            raise
+        self._take_over(settings, running)
 
     def _take_over(self, settings: Settings, running: Running) -> None:
         """Makes running workers the workers of this pool."""

@@ -29,7 +29,7 @@ from remuda._relay.log import logger
 from remuda._wire.culprit import content_of
 from remuda._worker.env_report import EnvReport
 from remuda._worker.measuring import Measured, measure_in_worker
-from remuda.errors import EnvError, RemudaError, WorkerDiedError
+from remuda.errors import EnvError, RemudaError, StartTimeoutError, WorkerDiedError
 
 if TYPE_CHECKING:
     from remuda._backends.process.backend import ProcessBackend
@@ -67,8 +67,30 @@ def settle(
         else:
             measured, wake = _try(settings, env_fns, backend, adopt)
             chosen, backend = choose(measured, num_envs, cores, wake), None
+            settings = replace(settings, was_tried=True)
     logger.info("num_workers='auto': %s", chosen)
     return replace(settings, num_workers=chosen.num_workers, backend=chosen.backend, choice=chosen), backend
+
+
+def name_trial(error: RemudaError, settings: Settings) -> None:
+    """Adds the trial to the error of env 0's second build, whose factory may work only once."""
+    if isinstance(error, (EnvError, WorkerDiedError)):
+        is_of_first = 0 in error.env_ids
+    else:
+        is_of_first = re.search(r"env_fns\[0\]|the envs \[0\b", str(error)) is not None
+    if not settings.was_tried or not is_of_first:
+        return
+    note = (
+        "; env_fns[0] was called before, for the trial of num_workers='auto': if it works only once, pass a number, "
+        f"as in num_workers={settings.num_workers}"
+    )
+    if isinstance(error, WorkerDiedError):
+        error.remedy = note
+    else:
+        text = str(error)
+        end = text.find("\n") if isinstance(error, StartTimeoutError) else -1  # the worker's stack follows there
+        end = len(text) if end < 0 else end
+        error.args = (text[:end] + note + text[end:], *error.args[1:])
 
 
 def are_alike(env_fns: Sequence[EnvFn]) -> bool:

@@ -28,7 +28,7 @@ from remuda._crash.record import CrashRecord, EpisodeStart, RecordedFault
 from remuda._engine.options.crash_dir import CrashDir, Factories
 from remuda._engine.running import Running
 from remuda._relay.log import logger
-from remuda._wire.failures import text_of
+from remuda._wire.exceptions import text_of
 from remuda.errors import EnvProgress, EnvTimeoutError, Failure, WorkerDiedError
 
 

@@ -7,11 +7,12 @@ from typing import TypeVar
 
 from remuda import _core
 from remuda._engine.running import Running
-from remuda._wire.failures import raised
+from remuda._wire.failures import breaks_protocol, raised
 from remuda._wording import name_some
 from remuda.errors import (
     BrokenPoolError,
     EnvError,
+    EnvProgress,
     Failure,
     RemudaError,
     RestartLimitError,
@@ -72,7 +73,7 @@ class Faults:
         other envs get theirs, whether the death was noticed before or not.
         """
         if isinstance(death, WorkerDiedError):
-            death.remedy = self._remedy
+            death.remedy = self._remedy_for(death.operation, death.where)
             if not awaited:
                 self._lost.update(dict.fromkeys(env_ids, death))
                 return self._unheard.append(death)
@@ -192,13 +193,18 @@ class Faults:
 
     def error_for(self, failures: Sequence[Failure]) -> BaseException:
         """Returns the error for failures: the exception of a signal handler if there is one, else EnvError."""
-        has_remedy = any(failure.operation in ("reset", "step") for failure in failures)
-        error = EnvError(failures, self._remedy if has_remedy else "")
+        may_pass = [one for one in failures if one.operation in ("reset", "step") and not breaks_protocol(one)]
+        error = EnvError(failures, max((self._remedy_for(one.operation, one.where) for one in may_pass), default=""))
         interrupt = next((failure.exception for failure in failures if self.is_interrupt(failure)), None)
         if interrupt is None:
             return error
         interrupt.__cause__ = interrupt.__cause__ or error
         return interrupt
+
+    def _remedy_for(self, operation: str, where: EnvProgress | None) -> str:
+        """Returns the remedy for a fault; empty in an env's first reset or step, which a rebuilt env would repeat."""
+        is_first = where is not None and where.episode in (None, 0) and where.step <= 1
+        return "" if is_first and operation in ("reset", "step") else self._remedy
 
     def shown(self, error: BaseException) -> BaseException:
         """Returns an error that is about to be raised, with its cause, which Python prints only if it exists by then.
@@ -224,7 +230,7 @@ class Faults:
             self._limits.remove(lost)
             self._note_kept()
             return lost
-        error = was_lost(env_id, self._remedy)
+        error = was_lost(env_id, lost.remedy if isinstance(lost, WorkerDiedError) else "")
         error.__cause__ = lost
         return error
 

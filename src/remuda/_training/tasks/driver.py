@@ -28,6 +28,7 @@ from remuda._training.tasks.task import Task
 from remuda._training.tasks.task_env import RETURN
 from remuda._training.tasks.unit import Schedule, Unit
 from remuda._wire.codec import SpaceCodec
+from remuda._wording import in_brief
 
 _MISTAKES = (InvalidActionError, InvalidEnvError, SpaceMismatchError)  # of the caller: another attempt would not help
 
@@ -154,7 +155,7 @@ class Driver:
         try:
             rows = np.array(actions) if isinstance(actions, list) else actions
         except ValueError as error:
-            raise InvalidActionError(f"{wanted} lists of different lengths: {actions!r}") from error
+            raise InvalidActionError(f"{wanted} lists of different lengths, {in_brief(actions)}") from error
         if (shape := np.shape(rows))[:2] != (envs, self._chunk):
             raise InvalidActionError(f"{wanted} {shape}")
         return rows
