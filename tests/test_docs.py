@@ -450,3 +450,26 @@ def headings(page: Path) -> list[str]:
     """Returns the anchors of a page's headings, as the code host makes them."""
     lines = [line for line in page.read_text().splitlines() if line.startswith("#")]
     return [re.sub(r"[^\w -]", "", line.lstrip("# ").lower()).replace(" ", "-") for line in lines]
+
+
+# -- figures ---------------------------------------------------------------------------------------------
+
+UNITS = r"(?:%|times (?:as|the)|ns|us|µs|ms|s|seconds|kB|MB|GB|KiB|MiB|env steps|steps/s)(?!\w)"
+FIGURE = re.compile(rf"(?<![\w.,-])(?:(\d[\d,]*(?:\.\d+)?) ?{UNITS}|(0\.\d\d+)(?![\w.]))")
+# Limits, defaults and sizes that the code sets. They were not measured.
+SET_BY_CODE = ("0.1 s", "0.2 s", "60 s", "60 kB")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "architecture.md"], ids=name_of)
+def test_figures_in_prose_were_measured(page: Path) -> None:
+    """A number with a unit, or a share such as 0.35, must be in results.json."""
+    prose = re.sub(r"```.*?```|^    .*?$|`[^`\n]*`|\]\([^)]*\)", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    figures = [match for match in FIGURE.finditer(prose) if match[0] not in SET_BY_CODE]
+    assert [match[0] for match in figures if (match[1] or match[2]) not in measured()] == []
+
+
+@functools.cache
+def measured() -> set[str]:
+    """Returns all numbers in the results of the benchmarks."""
+    results = (ROOT / "benchmarks" / "results.json").read_text()
+    return set(re.findall(r"(?<![\d.])\d[\d,]*(?:\.\d+)?", results))
