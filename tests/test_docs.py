@@ -245,6 +245,7 @@ SHORTER = {
     "num_envs=64": "num_envs=4",
     "range(1000)": "range(10)",
     "range(500)": "range(10)",
+    "range(25)": "range(2)",
     "range(100)": "range(10)",
     ".remote(100)": ".remote(10)",
     "n_envs=16": "n_envs=4",
