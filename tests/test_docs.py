@@ -36,7 +36,6 @@ FRAMEWORKS = {
             "ale_py",
             "envpool",
             "minari",
-            "minigrid",
             "mlflow",
             "mo_gymnasium",
             "ray",
