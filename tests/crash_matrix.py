@@ -44,7 +44,13 @@ ROWS = (
     Row("SIGSEGV (a null pointer)", accidents.segfault, "death", "killed by SIGSEGV"),
     Row("`abort()`", accidents.abort, "death", "killed by SIGABRT"),
     Row("`os._exit(3)`", accidents.leave, "death", "it exited with code 3"),
-    Row("a write to NULL after `malloc` failed", accidents.write_where_malloc_failed, "death", "killed by SIGSEGV", False),
+    Row(
+        "a write to NULL after `malloc` failed",
+        accidents.write_where_malloc_failed,
+        "death",
+        "killed by SIGSEGV",
+        False,
+    ),
     Row("SIGKILL, with simulators of its own", accidents.orphan_simulators, "death", "killed by SIGKILL", False),
     Row("an exception", accidents.raise_value_error, "exception", "raised ValueError in"),
     Row(

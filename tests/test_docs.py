@@ -9,13 +9,18 @@ import shlex
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import accidents
+import gymnasium
 import pytest
 from command import command
 from doc_pages import Reader
 from simulator_envs import OFF_SCREEN, require_off_screen
+
+import remuda
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -450,6 +455,47 @@ def headings(page: Path) -> list[str]:
     """Returns the anchors of a page's headings, as the code host makes them."""
     lines = [line for line in page.read_text().splitlines() if line.startswith("#")]
     return [re.sub(r"[^\w -]", "", line.lstrip("# ").lower()).replace(" ", "-") for line in lines]
+
+
+# -- output ----------------------------------------------------------------------------------------------
+
+
+class Failing(gymnasium.Env[int, int]):
+    """Has an accident in a step with the action 3."""
+
+    observation_space, action_space = gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(4)
+
+    def __init__(self, accident: Callable[[], None]) -> None:
+        self.accident = accident
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        if action == 3:
+            self.accident()
+        return 0, 0.0, False, False, {}
+
+
+def broken() -> None:
+    raise ValueError("broken")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+@pytest.mark.parametrize("accident", [broken, accidents.segfault])
+def test_errors_have_the_text_on_the_page(accident: Callable[[], None]) -> None:
+    with remuda.Pool([lambda: Failing(accident)] * 2, num_workers=None) as pool:
+        pool.reset(seed=7)
+        with pytest.raises(remuda.RemudaError) as caught:
+            pool.step([0, 3])
+    shown = [without_ids(text) for text in (ROOT / "docs/faults.md").read_text().split("```text\n")[1].split("\n\n")]
+    raised = without_ids(f"{type(caught.value).__name__}: {caught.value}")
+    assert any(raised.startswith(text.partition("```")[0].strip()) for text in shown), raised
+
+
+def without_ids(text: str) -> str:
+    """Returns a text with one space between words, and without ids of processes."""
+    return re.sub(r"pid \d+", "pid", " ".join(text.split()))
 
 
 # -- figures ---------------------------------------------------------------------------------------------
