@@ -332,7 +332,7 @@ def frameworks_of(nodes: list[ast.AST]) -> set[str]:
 
 
 # Tests of these pages are in `tests/cluster`.
-ON_CLUSTERS = ("ray.md", "recipes/places.md", "reference/ray.md")
+ON_CLUSTERS = ("ray.md", "reference/ray.md")
 
 
 @pytest.fixture(scope="module")
