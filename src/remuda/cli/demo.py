@@ -75,8 +75,8 @@ def kill_a_worker(killed: int = 2) -> None:
             pool.reset(seed=0)
             pid = pool.workers[killed].pid
             assert pid is not None
-            os.kill(pid, signal.SIGKILL)
             logging.getLogger("remuda").disabled = True  # a warning about the death that this program causes
+            os.kill(pid, signal.SIGKILL)
             try:
                 truncations = pool.step(actions).truncations.tolist()
                 for _ in range(_MORE_STEPS):
