@@ -17,9 +17,14 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 PICTURE = results.FOLDER.parent / "docs" / "_static" / "speed.svg"
-SHOWN = {"remuda": "#1b7f5c", "gymnasium": "#7d8a94", "sb3": "#b9c2c9"}
+SHOWN = {"remuda": "#1b7f5c", "remuda-1-per-env": "#7cc4a8", "gymnasium": "#7d8a94", "sb3": "#b9c2c9"}
 """The contenders in the picture, with the colours of their bars."""
-NAMES = {"remuda": "remuda", "gymnasium": "Gymnasium's AsyncVectorEnv", "sb3": "Stable-Baselines3's SubprocVecEnv"}
+NAMES = {
+    "remuda": "remuda, a process for each core",
+    "remuda-1-per-env": "remuda, a process for each env",
+    "gymnasium": "Gymnasium's AsyncVectorEnv, a process for each env",
+    "sb3": "Stable-Baselines3's SubprocVecEnv, a process for each env",
+}
 _TEXT = "#808890"
 """A grey that is readable on white and on black."""
 
@@ -46,14 +51,14 @@ def shares_in(section: Section) -> tuple[Shares, str]:
 
 def draw(shares: Shares, machine: str, path: Path, warnings: Sequence[str] = ()) -> None:
     """Draws a group of bars for each workload, in the order of the table. The warnings stand below the picture."""
-    figure = Figure(figsize=(8.4, 0.8 + 0.56 * len(shares)), layout="constrained")
+    figure = Figure(figsize=(8.4, 1.1 + 0.66 * len(shares)), layout="constrained")
     figure.patch.set_alpha(0)
     axes = figure.add_subplot()
     axes.patch.set_alpha(0)
     for place, (contender, color) in enumerate(SHOWN.items()):
         known = [(row, found[contender]) for row, found in enumerate(shares.values()) if contender in found]
-        rows = [row + 0.26 * (place - 1) for row, _ in known]
-        axes.barh(rows, [share for _, share in known], height=0.24, color=color, label=NAMES[contender])
+        rows = [row + 0.21 * (place - 1.5) for row, _ in known]
+        axes.barh(rows, [share for _, share in known], height=0.19, color=color, label=NAMES[contender])
         for row, (_, share) in zip(rows, known, strict=True):
             text = f"{share:.2f}" if share >= 0.01 else f"{share:.3f}"
             axes.annotate(text, (share, row), (3, 0), textcoords="offset points", va="center", fontsize=7, color=_TEXT)
@@ -68,7 +73,7 @@ def draw(shares: Shares, machine: str, path: Path, warnings: Sequence[str] = ())
     axes.tick_params(colors=_TEXT, labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(_TEXT)
-    figure.legend(loc="outside upper center", ncols=len(SHOWN) + 1, fontsize=8, frameon=False, labelcolor=_TEXT)
+    figure.legend(loc="outside upper center", ncols=2, fontsize=8, frameon=False, labelcolor=_TEXT)
     path.parent.mkdir(parents=True, exist_ok=True)
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "remuda"}):  # a fixed salt gives the same file each time
         figure.savefig(path, transparent=True, metadata={"Date": None})

@@ -29,12 +29,14 @@ class Row:
         act: The function that the env calls.
         kind: The kind of fault that the pool reports.
         says: A part of the error's text.
+        shown: Whether the document has it.
     """
 
     name: str
     act: Accident
     kind: Kind
     says: str
+    shown: bool = True
 
 
 ROWS = (
@@ -42,8 +44,14 @@ ROWS = (
     Row("SIGSEGV (a null pointer)", accidents.segfault, "death", "killed by SIGSEGV"),
     Row("`abort()`", accidents.abort, "death", "killed by SIGABRT"),
     Row("`os._exit(3)`", accidents.leave, "death", "it exited with code 3"),
-    Row("a write to NULL after `malloc` failed", accidents.write_where_malloc_failed, "death", "killed by SIGSEGV"),
-    Row("SIGKILL, with simulators of its own", accidents.orphan_simulators, "death", "killed by SIGKILL"),
+    Row(
+        "a write to NULL after `malloc` failed",
+        accidents.write_where_malloc_failed,
+        "death",
+        "killed by SIGSEGV",
+        False,
+    ),
+    Row("SIGKILL, with simulators of its own", accidents.orphan_simulators, "death", "killed by SIGKILL", False),
     Row("an exception", accidents.raise_value_error, "exception", "raised ValueError in"),
     Row(
         "an exception that cannot be pickled",
@@ -146,20 +154,23 @@ _KINDS: dict[Kind, str] = {"death": "the worker dies", "exception": "an exceptio
 
 def tables() -> dict[str, str]:
     """Returns the tables by the name of their place in the document."""
+    shown = {kind: [row.name for row in ROWS if row.kind == kind and row.shown] for kind in _KINDS}
     return {
         "accidents": _table(
-            ["what happens to an env", "counts as", "the error says"],
-            [[row.name, _KINDS[row.kind], f'"{row.says}"'] for row in ROWS],
+            ["counts as", "what happens to an env"],
+            [[text, "; ".join(shown[kind])] for kind, text in _KINDS.items()],
         ),
         **{f"matrix {policy}": _matrix(policy) for policy in OUTCOMES},
     }
 
 
 def _matrix(policy: Policy) -> str:
-    """Returns the table of a policy, with a line for each phase, because there are more phases than kinds."""
-    phases = [phase for phase in Phase if set(_across(policy, phase)) != {Outcome.NEVER}]
-    lines = [[phase.value, *(outcome.value for outcome in _across(policy, phase))] for phase in phases]
-    return _table(["during", *_KINDS.values()], lines)
+    """Returns the table of a policy, with a line for all phases that have the same outcomes."""
+    lines: dict[tuple[str, ...], list[str]] = {}
+    for phase in Phase:
+        if set(_across(policy, phase)) != {Outcome.NEVER}:
+            lines.setdefault(tuple(outcome.value for outcome in _across(policy, phase)), []).append(phase.value)
+    return _table(["during", *_KINDS.values()], [[", ".join(names), *cells] for cells, names in lines.items()])
 
 
 def _across(policy: Policy, phase: Phase) -> list[Outcome]:

@@ -9,13 +9,18 @@ import shlex
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import accidents
+import gymnasium
 import pytest
 from command import command
 from doc_pages import Reader
 from simulator_envs import OFF_SCREEN, require_off_screen
+
+import remuda
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -36,7 +41,6 @@ FRAMEWORKS = {
             "ale_py",
             "envpool",
             "minari",
-            "minigrid",
             "mlflow",
             "mo_gymnasium",
             "ray",
@@ -245,6 +249,7 @@ SHORTER = {
     "num_envs=64": "num_envs=4",
     "range(1000)": "range(10)",
     "range(500)": "range(10)",
+    "range(25)": "range(2)",
     "range(100)": "range(10)",
     ".remote(100)": ".remote(10)",
     "n_envs=16": "n_envs=4",
@@ -327,7 +332,7 @@ def frameworks_of(nodes: list[ast.AST]) -> set[str]:
 
 
 # Tests of these pages are in `tests/cluster`.
-ON_CLUSTERS = ("ray.md", "recipes/places.md", "reference/ray.md")
+ON_CLUSTERS = ("ray.md", "reference/ray.md")
 
 
 @pytest.fixture(scope="module")
@@ -437,12 +442,80 @@ def check_python(words: list[str]) -> None:
         assert (ROOT / words[1]).exists()
 
 
-def test_links_of_the_readme_lead_to_headings() -> None:
-    links = re.findall(rf"\({re.escape(ADDRESS)}([^)#]*)#?([^)]*)\)", (ROOT / "README.md").read_text())
-    assert len(links) > 10
-    for path, heading in links:
-        lines = (ROOT / path).read_text().splitlines()
-        slugs = [
-            re.sub(r"[^\w -]", "", line.lstrip("# ").lower()).replace(" ", "-") for line in lines if line[:1] == "#"
-        ]
-        assert not heading or heading in slugs, (path, heading)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_to_headings(page: Path) -> None:
+    text = page.read_text().replace(f"({ADDRESS}", "(")
+    for path, heading in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", text):
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        assert not heading or target.suffix != ".md" or heading in headings(target), (path, heading)
+
+
+def headings(page: Path) -> list[str]:
+    """Returns the anchors of a page's headings, as the code host makes them."""
+    lines = [line for line in page.read_text().splitlines() if line.startswith("#")]
+    return [re.sub(r"[^\w -]", "", line.lstrip("# ").lower()).replace(" ", "-") for line in lines]
+
+
+# -- output ----------------------------------------------------------------------------------------------
+
+
+class Failing(gymnasium.Env[int, int]):
+    """Has an accident in a step with the action 3."""
+
+    observation_space, action_space = gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(4)
+
+    def __init__(self, accident: Callable[[], None]) -> None:
+        self.accident = accident
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        if action == 3:
+            self.accident()
+        return 0, 0.0, False, False, {}
+
+
+def broken() -> None:
+    raise ValueError("broken")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+@pytest.mark.parametrize("accident", [broken, accidents.segfault])
+def test_errors_have_the_text_on_the_page(accident: Callable[[], None]) -> None:
+    with remuda.Pool([lambda: Failing(accident)] * 2, num_workers=None) as pool:
+        pool.reset(seed=7)
+        with pytest.raises(remuda.RemudaError) as caught:
+            pool.step([0, 3])
+    shown = [without_ids(text) for text in (ROOT / "docs/faults.md").read_text().split("```text\n")[1].split("\n\n")]
+    raised = without_ids(f"{type(caught.value).__name__}: {caught.value}")
+    assert any(raised.startswith(text.partition("```")[0].strip()) for text in shown), raised
+
+
+def without_ids(text: str) -> str:
+    """Returns a text with one space between words, and without ids of processes."""
+    return re.sub(r"pid \d+", "pid", " ".join(text.split()))
+
+
+# -- figures ---------------------------------------------------------------------------------------------
+
+UNITS = r"(?:%|times (?:as|the)|ns|us|µs|ms|s|seconds|kB|MB|GB|KiB|MiB|env steps|steps/s)(?!\w)"
+FIGURE = re.compile(rf"(?<![\w.,-])(?:(\d[\d,]*(?:\.\d+)?) ?{UNITS}|(0\.\d\d+)(?![\w.]))")
+# Limits, defaults and sizes that the code sets. They were not measured.
+SET_BY_CODE = ("0.1 s", "0.2 s", "60 s", "60 kB")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "architecture.md"], ids=name_of)
+def test_figures_in_prose_were_measured(page: Path) -> None:
+    """A number with a unit, or a share such as 0.35, must be in results.json."""
+    prose = re.sub(r"```.*?```|^    .*?$|`[^`\n]*`|\]\([^)]*\)", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    figures = [match for match in FIGURE.finditer(prose) if match[0] not in SET_BY_CODE]
+    assert [match[0] for match in figures if (match[1] or match[2]) not in measured()] == []
+
+
+@functools.cache
+def measured() -> set[str]:
+    """Returns all numbers in the results of the benchmarks."""
+    results = (ROOT / "benchmarks" / "results.json").read_text()
+    return set(re.findall(r"(?<![\d.])\d[\d,]*(?:\.\d+)?", results))

@@ -1,4 +1,4 @@
-"""``remuda demo``: a race with Gymnasium, and a worker that is killed in the middle of a run."""
+"""``remuda demo``: a race with Gymnasium, and a killed worker of both."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import argparse
 import logging
 import os
 import signal
-import time
-from typing import TYPE_CHECKING
+import textwrap
+from typing import TYPE_CHECKING, Literal
 
 from remuda._bench import workloads
 from remuda._bench.contenders import Plan, line_up
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .options import Subcommands
 
 _ENV = "CartPole-v1"
+_MORE_STEPS = 100
 _BACKEND = backend_here(warns=False)
 
 
@@ -33,39 +34,55 @@ def add_to(subcommands: Subcommands) -> None:
 
 
 def demo(options: argparse.Namespace) -> int:
-    """Show remuda at work: CartPoles beside Gymnasium's AsyncVectorEnv, and a worker that is killed."""
+    """Show remuda at work: CartPoles beside Gymnasium's AsyncVectorEnv, and a killed worker of both."""
     workers = min(options.num_envs, usable_cores())
     plan = Plan(workloads.resolve(_ENV), options.num_envs, workers, _BACKEND)
     result = race_and_show(line_up(["gymnasium"]), plan, options.seconds)
     if _BACKEND == "process" and result.remuda.error is None:
-        print('\nNow a worker is killed with SIGKILL while its envs are stepped (faults="restart"):', flush=True)
-        print(survive_a_kill())
+        print("\nFour CartPoles have a worker each. Worker 2 is killed with SIGKILL; the next step:")
+        kill_a_worker()
     print("\nYour own env: remuda bench mymodule:make_env --num-envs 64")
     return 0 if result.remuda.error is None else 1
 
 
-def survive_a_kill(num_envs: int = 8, num_workers: int = 4) -> str:
-    """Kill a worker in the middle of a run, step on until its envs are back, and describe what happened."""
+def kill_a_worker(killed: int = 2) -> None:
+    """Kill a worker of Gymnasium and of remuda, and print the outcome of the next step."""
     import gymnasium
+    import numpy as np
+    from gymnasium.vector import AsyncVectorEnv
 
     import remuda
 
-    with remuda.Pool([lambda: gymnasium.make(_ENV)] * num_envs, num_workers=num_workers, faults="restart") as pool:
-        batch = pool.reset(seed=0)
-        victim = pool.workers[0]
-        pid, lost = victim.pid, list(victim.env_ids)
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-        killed_at, steps, truncated = time.monotonic(), 0, set[int]()
-        logging.getLogger("remuda").disabled = True  # a warning about the death that this program causes
-        while victim.pid in (pid, None) or truncated < set(lost):
-            batch = pool.step((batch.obs[:, 2] > 0).astype(int))
-            truncated |= {i for i in lost if isinstance(batch.infos[i].get("fault"), remuda.Fault)}
-            steps += 1
-        logging.getLogger("remuda").disabled = False
-        seconds = time.monotonic() - killed_at
-        return (
-            f"  worker 0 (pid {pid}) died, and with it the episodes of envs {lost}: they ended truncated.\n"
-            f"  After {seconds:.2f} s and {steps} steps a new worker (pid {victim.pid}) "
-            f"steps these envs again; the episodes of the other {num_envs - len(lost)} continued."
-        )
+    def show(name: str, outcome: str) -> None:
+        print(textwrap.fill(f"{name:<18}{outcome}", 78, subsequent_indent=" " * 18), flush=True)
+
+    env_fns, actions = [lambda: gymnasium.make(_ENV)] * 4, np.zeros(4, np.int64)
+    envs = AsyncVectorEnv(env_fns)
+    envs.reset(seed=0)
+    process = envs.processes[killed]
+    process.kill()
+    process.join()
+    try:
+        show("gymnasium", f"truncations {envs.step(actions)[3].tolist()}")
+    except (OSError, EOFError) as error:
+        show("gymnasium", f"{type(error).__name__}: {error}")
+    envs.close(terminate=True)
+
+    faults: tuple[Literal["raise", "restart"], ...] = ("raise", "restart")
+    for policy in faults:
+        name = "remuda" if policy == "raise" else f'remuda "{policy}"'
+        with remuda.Pool(env_fns, num_workers=None, faults=policy) as pool:
+            pool.reset(seed=0)
+            pid = pool.workers[killed].pid
+            assert pid is not None
+            logging.getLogger("remuda").disabled = True  # a warning about the death that this program causes
+            os.kill(pid, signal.SIGKILL)
+            try:
+                truncations = pool.step(actions).truncations.tolist()
+                for _ in range(_MORE_STEPS):
+                    pool.step(actions)
+                show(name, f"truncations {truncations}; {_MORE_STEPS} more steps")
+            except remuda.WorkerDiedError as error:
+                show(name, f"{type(error).__name__}: {str(error).partition('SIGKILL')[0]}SIGKILL ...")
+            finally:
+                logging.getLogger("remuda").disabled = False

@@ -179,7 +179,8 @@ def _slow_resets(stats: Snapshot, batch: BatchTime) -> Verdict | None:
         return None
     costs = min(1.0, ended) * max(0.0, reset - stats.step.mean)
     if setup.vector_size is None:
-        advice = f"have more envs that reset in advance: spares={_spares(stats, batch)}"
+        spares = _spares(stats, batch)
+        advice = f"have envs that reset in advance: append {spares} factories to `env_fns`, and pass spares={spares}"
     else:
         advice = "vector envs reset within their step: let the pool have the envs themselves, with spares"
     return Verdict(
