@@ -122,6 +122,7 @@ def test_an_id_that_cannot_be_pickled_is_skipped(module: Any) -> None:
     assert set(sent[1]) == by_themselves
     came = load_registrations(sent)
     assert set(registry) - set(came) == {"remuda-test/Locked-v0"}
-    assert all(came[env_id] == registry[env_id] for env_id in set(came) - by_themselves - {"remuda-test/Made-v0"})
+    for env_id in set(came) - by_themselves:  # functions are carried, in whatever libraries have registered here
+        assert came[env_id] == registry[env_id] or "<lambda>" in str(registry[env_id]), env_id
     unreadable = {"remuda-test/Given-v0": b"nonsense"}
     assert load_registrations((sent[0], unreadable)).keys() == came.keys() - by_themselves
