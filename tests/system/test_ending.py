@@ -6,9 +6,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from remuda._core import Event
 
 from remuda import RemudaError
-from remuda._core import Event
 from remuda._system.ending import Ending
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 from programs import Script
-
 from remuda._core import Event
+
 from remuda._system.finalizers import await_all, hand_over, prepare
 
 FOREVER = 1e6  # seconds

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from interrupting import Interrupt
-
 from remuda._core import Event
+
 from remuda._system.own_thread import OwnThread
 
 

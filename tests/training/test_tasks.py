@@ -117,7 +117,7 @@ MANY_DEATHS = {"build": 41, "reset": 1, "step": 1}, 3 * 41 + 39 + 38
 
 
 @pytest.mark.parametrize(
-    "deaths, total", [DEATHS, pytest.param(*MANY_DEATHS, marks=[nightly, pytest.mark.watchdog(900)])]
+    ("deaths", "total"), [DEATHS, pytest.param(*MANY_DEATHS, marks=[nightly, pytest.mark.watchdog(900)])]
 )
 def test_kills_and_interruptions_change_nothing(deaths: Any, total: int, expected: Any, tmp_path: Path) -> None:
     folder, file = tmp_path / "kills", tmp_path / "results.jsonl"
