@@ -143,8 +143,11 @@ def nothing_left_behind(request: pytest.FixtureRequest, watchdog: None) -> Itera
     if made_a_pool:
         collect()
     assert signal.pthread_sigmask(signal.SIG_SETMASK, blocked) == blocked, "signals were left blocked"
-    while (left := _left_since(before)) and all(map(_is_reaped_soon, left)):
-        pass
+    tries = 10 if made_a_pool else 0  # a pool's supervisor may have held it for an instant during the collection
+    while (left := _left_since(before)) and (all(map(_is_reaped_soon, left)) or tries):
+        if tries:
+            tries -= 1
+            collect()
     assert not left, f"processes left behind: {left}"
     assert sys.exc_info()[0] is None, "an exception is handled for good, and keeps its frames"
     assert not (made_a_pool and arenas()), "an arena is still mapped"
