@@ -85,11 +85,11 @@ class Pool(Part):
         SpaceMismatchError: The envs' spaces do not fit into the same rows.
     """
 
-    def __new__(cls, env_fns: Sequence[EnvFn], **options: Unpack[PoolOptions]) -> Pool:
+    def __new__(cls, env_fns: Sequence[EnvFn], **options: Unpack[PoolOptions]) -> Self:
         """Creates an object of `Pool`, or of the class that `backend` names for envs on other machines."""
         backend = options.get("backend")
         kind = backend.pool_type() if cls is Pool and isinstance(backend, RemoteBackend) else cls
-        made: Pool = object.__new__(kind)
+        made: Self = object.__new__(kind)
         return made
 
     def __init__(self, env_fns: Sequence[EnvFn], **options: Unpack[PoolOptions]) -> None:
