@@ -10,16 +10,16 @@ _LONGEST = 120  # characters of a value in a message
 
 
 def in_brief(value: Any, shape: tuple[int, ...] | None = None) -> str:
-    """Returns a value as a short text. That of a list or tuple has its length: "a list of 3: [0, 1, 2]".
+    """Returns a value as a short text. That of a list or tuple has its length: "list of 3: [0, 1, 2]".
 
     `shape`: the shape of the value as an array, which replaces the length; None if it has none.
     """
     text = repr(value)
     text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-    if not isinstance(value, (list, tuple)):
+    if not isinstance(value, (list, tuple)) or not value:
         return text
     size = f"of {len(value)}" if shape is None else f"of shape {shape}"
-    return f"a {type(value).__name__} {size}: {text}"
+    return f"{type(value).__name__} {size}: {text}"
 
 
 def listed(numbers: Sequence[int]) -> str:

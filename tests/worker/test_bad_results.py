@@ -42,7 +42,7 @@ BAD_STEPS: dict[str, tuple[Callable[..., Any], str]] = {
     "float": (stepping(obs=np.full(4, 0.5)), r"dtype int64 at obs, got .*float64"),
     "obs None": (stepping(obs=None), r"shape \(4,\).* at obs, got NoneType: None"),
     "obs text": (stepping(obs="abcd"), r"at obs, got str: 'abcd'"),
-    "obs ragged": (stepping(obs=[[1], [2, 3]]), r"at obs, got a list of 2"),
+    "obs ragged": (stepping(obs=[[1], [2, 3]]), r"at obs, got list of 2"),
     "reward None": (stepping(reward=None), "a number as the reward, got None"),
     "reward text": (stepping(reward="7"), "a number as the reward, got '7'"),
     "reward array": (stepping(reward=np.zeros(2)), r"a number as the reward, or .*, got array\(\[0., 0.\]\)"),
@@ -115,10 +115,10 @@ def without(key: str) -> Callable[[Any], Any]:
         (lambda obs: {**obs, "image": None}, r"shape \(3, 4\) and dtype uint8 at obs\['image'\], got NoneType"),
         (lambda obs: {**obs, "image": obs["image"].T}, r"at obs\['image'\], got an array of shape \(4, 3\)"),
         (lambda obs: {**obs, "image": obs["image"].astype(int) + 300}, r"dtype uint8 at obs\['image'\]"),
-        (lambda obs: {**obs, "pose": obs["pose"][:1]}, r"a tuple of 2 at obs\['pose'\], got a tuple of"),
+        (lambda obs: {**obs, "pose": obs["pose"][:1]}, r"a tuple of 2 at obs\['pose'\], got tuple of"),
         (lambda obs: {**obs, "pose": (obs["pose"][0], 1.5)}, r"dtype int64 at obs\['pose'\]\[1\], got float: 1.5"),
-        (lambda obs: {**obs, "deep": [1]}, r"a dict with the keys .* at obs\['deep'\], got a list of 1: \[1\]"),
-        (lambda obs: tuple(obs.values()), r"a dict with the keys .* at obs, got a tuple of"),
+        (lambda obs: {**obs, "deep": [1]}, r"a dict with the keys .* at obs\['deep'\], got list of 1: \[1\]"),
+        (lambda obs: tuple(obs.values()), r"a dict with the keys .* at obs, got tuple of"),
     ],
 )  # fmt: skip
 def test_errors_of_invalid_nested_observations(spoil: Callable[[Any], Any], message: str) -> None:

@@ -210,7 +210,7 @@ WRONG: list[tuple[Info, str]] = [
     ({"terminated": np.array([0, 2])}, "dtype bool at terminations"),
     ({"truncated": False}, "at truncations, got bool: False"),
     ({"infos": [{}, {}]}, "expected a dict as the infos, got"),
-    ({"length": 4}, r"expected step\(\) to return \(observations, rewards, .*, got a tuple of 4: \("),
+    ({"length": 4}, r"expected step\(\) to return \(observations, rewards, .*, got tuple of 4: \("),
     ({"infos": {"lock": np.array([None, (i for i in range(3))], object)}}, "that can be pickled"),
 ]
 

@@ -49,14 +49,14 @@ def nest(**changes: Any) -> dict[str, Any]:
 
 BAD_ACTIONS: list[tuple[Any, Any, str]] = [
     # too few actions, too many, none, another shape
-    (DISCRETE, [1, 2], r"shape \(3,\) and dtype int64 at actions, got a list of shape \(2,\): \[1, 2\]"),
+    (DISCRETE, [1, 2], r"shape \(3,\) and dtype int64 at actions, got list of shape \(2,\): \[1, 2\]"),
     (DISCRETE, np.zeros(4, int), r"shape \(3,\).* at actions, got an array of shape \(4,\)"),
     (DISCRETE, 1, r"shape \(3,\).*got int: 1"),
     (DISCRETE, None, r"shape \(3,\).*got NoneType: None"),
     (DISCRETE, {0: 1, 1: 1, 2: 1}, r"shape \(3,\).*got a dict with the keys \[0, 1, 2\]"),
     (BOX, np.zeros((3, 4)), r"shape \(3, 2, 2\) and dtype float32 at actions, got .*\(3, 4\)"),
-    (DISCRETE, [0] * 63, r"shape \(3,\).*got a list of shape \(63,\): \[0, 0, 0, .*\.\.\.$"),
-    (BOX, [[[0.0, 0.0]]] * 3, r"shape \(3, 2, 2\).*got a list of shape \(3, 1, 2\): \[\[\[0\.0, 0\.0"),
+    (DISCRETE, [0] * 63, r"shape \(3,\).*got list of shape \(63,\): \[0, 0, 0, .*\.\.\.$"),
+    (BOX, [[[0.0, 0.0]]] * 3, r"shape \(3, 2, 2\).*got list of shape \(3, 1, 2\): \[\[\[0\.0, 0\.0"),
     # one-hot rows
     (
         CHOICES,
@@ -68,7 +68,7 @@ BAD_ACTIONS: list[tuple[Any, Any, str]] = [
         nest(keys=(np.eye(4, dtype=int)[:3], np.zeros((3, 2), int))),
         r"pass numpy.argmax\(actions\['keys'\]\[0\], -1\)$",
     ),
-    (FROM_FIVE, [[0, 1], [1, 0], [0, 1]], r"got a list of shape \(3, 2\): .*pass numpy.argmax\(actions, -1\) \+ 5$"),
+    (FROM_FIVE, [[0, 1], [1, 0], [0, 1]], r"got list of shape \(3, 2\): .*pass numpy.argmax\(actions, -1\) \+ 5$"),
     (DISCRETE, np.zeros((3, 999)), r"shape \(3,\).*got an array of shape \(3, 999\) and dtype float64$"),
     # another dtype
     (DISCRETE, [0, 0.5, 2], r"dtype int64 at actions, got .*, in which actions\[1\] is 0\.5$"),
@@ -93,9 +93,9 @@ BAD_ACTIONS: list[tuple[Any, Any, str]] = [
         r"0 <= action <= 1 at actions\['keys'\]\[1\]\[0\]\[0\], got 2",
     ),
     (NESTED, nest(push=np.zeros((2, 2))), r"shape \(3, 2\) and dtype float32 at actions\['push'\], got .*\(2, 2\)"),
-    (NESTED, nest(keys=[0]), r"a tuple of 2 at actions\['keys'\], got a list of 1: \[0\]"),
+    (NESTED, nest(keys=[0]), r"a tuple of 2 at actions\['keys'\], got list of 1: \[0\]"),
     (NESTED, {"push": 1}, r"keys \['push', 'keys'\] at actions, got a dict with the keys \['push'\]"),
-    (NESTED, [nest()] * 3, r"a dict with the keys .* at actions, got a list of 3"),
+    (NESTED, [nest()] * 3, r"a dict with the keys .* at actions, got list of 3"),
 ]
 
 
@@ -116,12 +116,12 @@ def test_actions_that_do_not_fit(env_fns: Any, actions: Any, message: str) -> No
 @pytest.mark.parametrize(
     ("texts", "got"),
     [
-        (("a", "b"), r"a tuple of 2: \('a', 'b'\)"),
+        (("a", "b"), r"tuple of 2: \('a', 'b'\)"),
         ("ab", "str: 'ab'"),
-        (["a", "b", "c", "d"], "a list of 4"),
+        (["a", "b", "c", "d"], "list of 4"),
         (None, "NoneType: None"),
         (3, "int: 3"),
-        ((), r"a tuple of 0: \(\)"),
+        ((), r"\(\)"),
     ],
 )
 def test_a_wrong_number_of_objects(texts: Any, got: str) -> None:
@@ -148,7 +148,7 @@ def test_the_number_of_actions_follows_env_ids() -> None:
     with Pool(counting(3), backend="serial") as pool:
         pool.reset()
         with pytest.raises(
-            InvalidActionError, match=r"expected an array of shape \(2,\).*got a list of shape \(3,\): \[1, 2, 3\]"
+            InvalidActionError, match=r"expected an array of shape \(2,\).*got list of shape \(3,\): \[1, 2, 3\]"
         ):
             pool.send([1, 2, 3], env_ids=[0, 2])
         assert_untouched(pool)

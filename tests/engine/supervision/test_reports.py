@@ -96,17 +96,6 @@ def test_restarts_are_no_remedy_for_bugs_of_the_first_reset_or_step(env_fns: Any
         assert "pass faults" not in str(raised.value)
 
 
-@pytest.mark.parametrize("phase", ["reset", "step"])
-def test_restarts_are_no_remedy_for_a_death_in_the_first_reset_or_step(phase: str) -> None:
-    with Pool(hooked(1, [0], **{phase: lambda *_: os._exit(3)})) as pool:
-        with pytest.raises(WorkerDiedError) as death:
-            pool.reset()
-            pool.step([0])
-        with pytest.raises(BrokenPoolError) as later:
-            pool.reset()
-        assert "pass faults" not in f"{death.value}{later.value}"
-
-
 @pytest.mark.parametrize(
     ("env_fns", "reset", "message"),
     [

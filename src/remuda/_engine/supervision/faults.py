@@ -12,7 +12,6 @@ from remuda._wording import name_some
 from remuda.errors import (
     BrokenPoolError,
     EnvError,
-    EnvProgress,
     Failure,
     RemudaError,
     RestartLimitError,
@@ -73,7 +72,7 @@ class Faults:
         other envs get theirs, whether the death was noticed before or not.
         """
         if isinstance(death, WorkerDiedError):
-            death.remedy = self._remedy_for(death.operation, death.where)
+            death.remedy = self._remedy
             if not awaited:
                 self._lost.update(dict.fromkeys(env_ids, death))
                 return self._unheard.append(death)
@@ -193,18 +192,19 @@ class Faults:
 
     def error_for(self, failures: Sequence[Failure]) -> BaseException:
         """Returns the error for failures: the exception of a signal handler if there is one, else EnvError."""
-        may_pass = [one for one in failures if one.operation in ("reset", "step") and not breaks_protocol(one)]
-        error = EnvError(failures, max((self._remedy_for(one.operation, one.where) for one in may_pass), default=""))
+        error = EnvError(failures, max(map(self._remedy_for, failures), default=""))
         interrupt = next((failure.exception for failure in failures if self.is_interrupt(failure)), None)
         if interrupt is None:
             return error
         interrupt.__cause__ = interrupt.__cause__ or error
         return interrupt
 
-    def _remedy_for(self, operation: str, where: EnvProgress | None) -> str:
-        """Returns the remedy for a fault; empty in an env's first reset or step, which a rebuilt env would repeat."""
+    def _remedy_for(self, failure: Failure) -> str:
+        """Returns the remedy for an exception of an env; empty if a rebuilt env would raise it again."""
+        where = failure.where
         is_first = where is not None and where.episode in (None, 0) and where.step <= 1
-        return "" if is_first and operation in ("reset", "step") else self._remedy
+        may_pass = failure.operation in ("reset", "step") and not (is_first or breaks_protocol(failure))
+        return self._remedy if may_pass else ""
 
     def shown(self, error: BaseException) -> BaseException:
         """Returns an error that is about to be raised, with its cause, which Python prints only if it exists by then.
@@ -230,7 +230,7 @@ class Faults:
             self._limits.remove(lost)
             self._note_kept()
             return lost
-        error = was_lost(env_id, lost.remedy if isinstance(lost, WorkerDiedError) else "")
+        error = was_lost(env_id, self._remedy)
         error.__cause__ = lost
         return error
 
