@@ -196,7 +196,8 @@ class SlotLedger {
   // Applies an outcome of `outcome_of` to a slot. `parts`: the data without a column, if the pool makes a row. Returns
   // whether the caller must send the slot's command.
   bool apply(std::uint32_t slot, Outcome outcome, nb::handle parts);
-  // Makes the answer to the slot's next command end its episode, because another pool has had the episode's env.
+  // Makes the answer to the slot's next command end its episode, whose env is gone. `parts`: the answer's data without
+  // a column.
   void cut_off(std::uint32_t first, nb::handle parts);
   void count_fault(std::uint32_t env) { add(figures_[env].faults, 1); }  // For statistics, see figures.hpp.
   // Removes and returns the slots that are queued for a spare and may take one now, in the order in which their

@@ -80,13 +80,12 @@ class Descriptions:
     def faults(self, error: RemudaError, envs: Sequence[int]) -> list[Fault]:
         """Returns the faults of all envs of a worker that has failed. One of them, its cause, is not shared.
 
-        `envs`: those that are not lost. If the cause is unknown, it is the first one.
+        `envs`: those that are not lost. If the cause is unknown, or was lost before, it is the first one.
         """
-        cause = envs[0]
+        named = error.env_ids if isinstance(error, EnvError) else ()
         if isinstance(error, WorkerDiedError) and error.where is not None:
-            cause = error.where.env_id
-        elif isinstance(error, EnvError) and error.env_ids:
-            cause = error.env_ids[0]
+            named = (error.where.env_id,)
+        cause = named[0] if named and named[0] in envs else envs[0]
         return [self.fault(env, error, operation_of(error), shared=env != cause) for env in envs]
 
     # -- errors --------------------------------------------------------------------------------------------

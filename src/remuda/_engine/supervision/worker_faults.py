@@ -19,7 +19,7 @@ from remuda._engine.supervision.preparations import Preparations
 from remuda._engine.supervision.restart_budget import RestartBudget
 from remuda._engine.supervision.successors import Successors
 from remuda._wire.requests import RememberedCalls
-from remuda.errors import ClosedError, CorruptReplyError, EnvError, Failure, Fault, RemudaError, WorkerDiedError
+from remuda.errors import ClosedError, CorruptReplyError, EnvError, Failure, Fault, RemudaError
 
 WorkerState = _core.WorkerState
 _GONE = (WorkerState.DEAD, WorkerState.STARTING)  # the states of a worker without a process
@@ -59,8 +59,7 @@ class WorkerFaults:
         self._policy, self._faults, self._reports, self._budget = policy, faults, reports, budget
         self._infos, self._addressees = infos, addressees
         self._running, self._backend, self._layout = running, running.backend, running.layout
-        # Why the pool ends a worker: makes the error of its death; None: for a renewal, which is no fault.
-        self._ended_for: dict[int, Callable[..., RemudaError] | None] = {}
+        self._ends: dict[int, _End] = {}  # of the workers that the pool ends, until their deaths are noted
         self._descriptions = descriptions
         self.successors: Successors | None = None
         if running.backend.processes is not None:
@@ -74,15 +73,21 @@ class WorkerFaults:
 
     def takes_messages(self, worker: int) -> bool:
         """Whether a message would reach a worker or its successor: not while the worker closes its env."""
-        return self._running.workers.state(worker) is not WorkerState.CLOSING
+        return not self._closes(worker)
 
     def has_process(self, worker: int) -> bool:
         """Whether a worker can be sent the command to close its envs."""
-        return self._running.workers.state(worker) not in (WorkerState.CLOSING, *_GONE)
+        return self._running.workers.state(worker) not in _GONE and not self._closes(worker)
 
     def is_ended(self, worker: int) -> bool:
         """Whether the pool ends a worker for a fault, and has not noted its death yet."""
-        return self._ended_for.get(worker) is not None
+        end = self._ends.get(worker)
+        return end is not None and end.cause is not None
+
+    def _closes(self, worker: int) -> bool:
+        """Whether a worker was sent the command to close its envs, so that a successor takes its place."""
+        end = self._ends.get(worker)
+        return end is not None and end.closes
 
     def close(self) -> None:
         """Ends all deadlines and starts. Workers without a process have no successor."""
@@ -124,9 +129,8 @@ class WorkerFaults:
 
         `orphaned`: the slots that wait for its results.
         """
-        is_renewal = self._ended_for.get(worker, WorkerDiedError) is None
-        cause = self._ended_for.pop(worker, None) or self._backend.workers[worker].cause_of_death
-        if is_renewal and not self._running.is_closed:
+        end = self._ends.pop(worker, None)
+        if end is not None and end.cause is None and not self._running.is_closed:  # a renewal
             self._replace(worker, time.monotonic())
             for slot in orphaned:
                 self._running.hub.settle(slot, _core.Fate.RENEWED)
@@ -135,6 +139,8 @@ class WorkerFaults:
         if not envs:  # they were lost before
             self._note_state(worker)
             return self._died_again(worker, orphaned)
+        cause = None if end is None else end.cause
+        cause = cause or self._backend.workers[worker].cause_of_death
         error = self._descriptions.death(worker, cause, closing=self._running.is_closed)
         if self._running.is_closed:
             self._lose(worker, orphaned, error)
@@ -219,7 +225,7 @@ class WorkerFaults:
         if self._running.workers.state(worker) in (WorkerState.KILLED, *_GONE):
             return
         self._running.processes.kill(worker)
-        self._ended_for.setdefault(worker, cause)
+        self._ends.setdefault(worker, _End(cause))
         self._running.workers.note_killed(worker)
         self._note_state(worker)
 
@@ -230,9 +236,9 @@ class WorkerFaults:
 
     def close_for(self, worker: int, failures: Sequence[Failure]) -> None:
         """Ends a worker like `kill_for`, but after the commands that it has: then outcomes do not depend on timing."""
-        cause = self._ended_for.get(worker)
-        if isinstance(cause, _Raised):
-            cause.failures.extend(failures)
+        end = self._ends.get(worker)
+        if end is not None and isinstance(end.cause, _Raised):
+            end.cause.failures.extend(failures)
         elif self._running.workers.state(worker) is WorkerState.RUNNING:
             self._close(worker, _Raised(list(failures)))
 
@@ -248,7 +254,7 @@ class WorkerFaults:
         self._close(worker)
 
     def _close(self, worker: int, cause: Callable[..., RemudaError] | None = None) -> None:
-        self._ended_for[worker] = cause
+        self._ends[worker] = _End(cause, closes=True)
         self._running.workers.note_closing(worker)
         self._note_state(worker)
         self._running.hub.instruct(_core.Op.CLOSE, worker, _core.WHOLE_WORKER, None)
@@ -323,6 +329,19 @@ class WorkerFaults:
         """Ends the starts of successors, and the successors that have not joined the pool. Waits for their threads."""
         if self.successors is not None:
             self.successors.stop()
+
+
+@dataclass(frozen=True)
+class _End:
+    """How the pool ends a worker.
+
+    Attributes:
+        cause: Makes the error of its death; None: for a renewal, which is no fault.
+        closes: Whether it was sent the command to close its envs. It may be killed later, if it is too slow.
+    """
+
+    cause: Callable[..., RemudaError] | None
+    closes: bool = False
 
 
 @dataclass(frozen=True)
