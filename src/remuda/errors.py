@@ -491,6 +491,7 @@ class Fault:
         error: A WorkerDiedError or a subclass, or an EnvError; its `__cause__` is the remote traceback.
         shared: Whether another env of the same worker caused the fault.
         shard, node: On a Ray cluster, the index of the env's shard, and its machine; else None.
+        not_resumed: With `faults="resume"`, why the episode was not resumed; else None.
     """
 
     env_id: int
@@ -502,6 +503,7 @@ class Fault:
     shared: bool = False
     shard: int | None = None
     node: str | None = None
+    not_resumed: str | None = None
 
     @property
     def record(self) -> Path | None:
@@ -511,6 +513,8 @@ class Fault:
     def __str__(self) -> str:
         error = self.error.summary() if isinstance(self.error, WorkerDiedError) else self.error
         text = f"env {self.env_id} went with its worker: {error}" if self.shared else f"{error}"
+        if self.not_resumed is not None:
+            text = f"{text}; the episode was not resumed: {self.not_resumed}"
         if self.shard is None or isinstance(self.error, ShardDiedError):
             return text
         return f"{text} (shard {self.shard}, node {self.node})"

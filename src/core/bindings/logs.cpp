@@ -27,6 +27,13 @@ int kind_of(const EpisodeLog& log, std::uint32_t env, std::uint64_t entry) {
   return static_cast<int>(log.kind(env, entry));
 }
 
+// Returns (the entry of the reset that began the episode, plus 1; the number of entries when a call may have changed the
+// env; the number of entries when parts of actions were discarded), each 0 if there was none.
+nb::tuple place_of(const EpisodeLog& log, std::uint32_t env) {
+  const LogPlace& place = log.place_of(env);
+  return nb::make_tuple(load(place.first), load(place.touched), load(place.discarded));
+}
+
 }  // namespace
 
 void bind_logs(nb::module_& m) {
@@ -37,6 +44,7 @@ void bind_logs(nb::module_& m) {
       .value("OPTIONS_RESET", Entry::kOptionsReset)
       .value("STEP", Entry::kStep)
       .value("RESTORED", Entry::kRestored);
+  m.attr("FOR_GOOD") = LogPlace::kForGood;
   nb::class_<EpisodeLog>(m, "EpisodeLog")
       .def(nb::init<std::shared_ptr<Arena>, const Plan&>(), "arena"_a, "plan"_a)
       .def_prop_ro("capacity", &EpisodeLog::capacity)
@@ -45,7 +53,12 @@ void bind_logs(nb::module_& m) {
       .def("row", &EpisodeLog::row_of, "env"_a, "entry"_a)
       .def("kind", &kind_of, "env"_a, "entry"_a, "The number of an Entry, or any value that has overwritten it.")
       .def("beginning", &beginning_of, "env"_a, "entry"_a)
-      .def("objects", &objects_of, "env"_a);
+      .def("objects", &objects_of, "env"_a)
+      .def("add", &EpisodeLog::add, "env"_a, "entry"_a)
+      .def("place", &place_of, "env"_a)
+      .def("take_back", &EpisodeLog::take_back, "env"_a, "sequence"_a)
+      .def("forgo", &EpisodeLog::forgo, "env"_a)
+      .def("is_resuming", &EpisodeLog::is_resuming, "env"_a);
 
   nb::class_<RunningClock>(m, "RunningClock")
       .def(nb::init<>())

@@ -20,7 +20,8 @@ void bind_protocol(nb::module_& m) {
       .value("CLOSE", Op::kClose)
       .value("REBUILD", Op::kRebuild)
       .value("RESET_INTO_ROW", Op::kResetIntoRow)
-      .value("PREPARE", Op::kPrepare);
+      .value("PREPARE", Op::kPrepare)
+      .value("RESUME", Op::kResume);
   nb::enum_<Autoreset>(m, "Autoreset")
       .value("NEXT_STEP", Autoreset::kNextStep)
       .value("SAME_STEP", Autoreset::kSameStep)
@@ -30,6 +31,7 @@ void bind_protocol(nb::module_& m) {
   m.attr("HAS_FINAL") = kHasFinal;
   m.attr("HAS_NEW_KEYS") = kHasNewKeys;
   m.attr("IS_FAILURE") = kIsFailure;
+  m.attr("NOT_RESUMED") = kNotResumed;
   m.attr("RENEWAL_DUE") = kRenewalDue;
   m.attr("GROWN") = kGrown;
   m.attr("HAS_SPARES") = kHasSpares;

@@ -29,11 +29,13 @@ enum class Op : std::uint32_t {
   // A message: resets an env in advance. The blob has the seed and options, if any. If the env raises, its next reset
   // reports the exception.
   kPrepare = 7,
+  // A message: plays the episode of an env again that was built anew, up to its last result that the pool has received.
+  kResume = 8,
 };
 
 // Whether the op is a message, which fills no row.
 constexpr bool is_message(Op op) {
-  return op == Op::kMessage || op == Op::kClose || op == Op::kRebuild || op == Op::kPrepare;
+  return op == Op::kMessage || op == Op::kClose || op == Op::kRebuild || op == Op::kPrepare || op == Op::kResume;
 }
 
 // How an env resets after the end of an episode.
@@ -58,6 +60,8 @@ inline constexpr std::uint32_t kGrown = 512;  // With kRenewalDue: the process o
 inline constexpr std::uint32_t kUndone = 256;
 // With kIsFailure: a shard on another machine answers with an error. The blob is the error, and that of an env's loss.
 inline constexpr std::uint32_t kAbandoned = 1024;
+// With kIsFailure: the command was not carried out, because the env's episode could not be played again.
+inline constexpr std::uint32_t kNotResumed = 2048;
 // The row lacks the first observation of the next episode, which a spare will write (same-step autoreset).
 inline constexpr std::uint32_t kHasSpares = 128;
 

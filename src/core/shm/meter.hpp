@@ -18,7 +18,7 @@ struct Task {
   }
   static Op op(std::uint64_t task) { return static_cast<Op>((task & kOpMask) - 1); }
   // Whether the word can be a task. Otherwise an env has corrupted the memory.
-  static bool is_sound(std::uint64_t task) { return (task & kOpMask) != 0 && op(task) <= Op::kPrepare; }
+  static bool is_sound(std::uint64_t task) { return (task & kOpMask) != 0 && op(task) <= Op::kResume; }
   static std::uint64_t begin_ns(std::uint64_t task) { return task & ~kOpMask; }
   // Whether the task was already over at `end_ns`, when its worker last finished something. A worker clears the word
   // only after it publishes the task's result, and may die in between.

@@ -13,7 +13,8 @@
 //            columns              one row per slot and frame: row = frame * slots + the slot's position
 //                                 then, if faults are restarted or envs renewed, two kept rows per env
 //                                 then the rows of rollouts
-//            log                  headers | beginnings | kinds | objects | action columns, if faults are recorded
+//            log                  headers | beginnings | kinds | objects | action columns, if faults are recorded;
+//                                 to resume episodes, also places and digests, before the action columns
 //
 // A slot's position is its number, unless the pool is split: then the rows of each part are contiguous. There are as
 // many envs as slots, plus the spares. Progress and logs belong to envs, not to slots.
@@ -71,6 +72,34 @@ struct LogBeginning {
 };
 static_assert(sizeof(LogBeginning) == 16384);
 
+// Where the episode of an env stands in its log, see episode_log.hpp. The env's worker writes it, and the pool when the
+// worker is dead, or when the env has failed.
+struct EpisodePlace {
+  std::uint64_t entries = 0;   // The number of entries in the log.
+  std::uint64_t begun = 0;     // The number of resets in the log.
+  std::uint64_t first = 0;     // The entry of the reset that began the episode, plus 1; 0: no result has reported one.
+  std::uint64_t is_ahead = 0;  // Whether the log ends with a reset in advance, which no result has reported.
+  std::uint64_t episodes = 0;  // `HostedEnv::episodes`.
+  Progress::Counts counts = {};
+};
+
+struct LogPlace {
+  // The sequence of the command that began at `before`, or `kAhead` during a reset in advance; 0: none.
+  alignas(64) std::atomic<std::uint64_t> command;
+  // Whether the pool has taken the env's interrupted command back, so that its next env resumes the episode.
+  std::atomic<std::uint64_t> is_resuming;
+  // The number of entries when a call that may have changed the env was made; kForGood: such a call, which is not
+  // repeated for the next env; 0: none. See `EpisodeLog::note_call`.
+  std::atomic<std::uint64_t> touched;
+  // The number of entries when parts of actions were last discarded, because there was no room; 0: never.
+  std::atomic<std::uint64_t> discarded;
+  std::atomic<std::uint64_t> first, is_ahead, episodes;  // As in EpisodePlace.
+  EpisodePlace before;
+  Progress::Seeds seeds_before_ahead;  // The seed counts before the reset in advance.
+
+  static constexpr std::uint64_t kAhead = ~std::uint64_t{0}, kForGood = ~std::uint64_t{0};
+};
+
 // The numbers of the fixed columns, and the types of their values. The columns of the observations' leaves follow, then
 // the computed columns, then the columns of the terminal observations' leaves.
 inline constexpr std::size_t kReward = 0;      // float64: one number, or the vector that the env has declared.
@@ -97,6 +126,7 @@ struct Plan {
   std::uint32_t log_entries = 0;  // The capacity of each env's log; 0: no log.
   // The bytes in each env's log for the parts of actions without a column.
   std::uint64_t log_object_bytes = 0;
+  bool resumes = false;  // Whether logs have what is needed to resume episodes.
   // The most rows that rollouts may use. They have no memory until a rollout takes them.
   std::uint32_t rollout_rows = 0;
 
@@ -104,7 +134,7 @@ struct Plan {
   std::vector<std::uint64_t> ports = {}, actions = {}, columns = {};
   std::uint64_t progress = 0;
   std::uint64_t env_figures = 0, worker_figures = 0, caller_figures = 0;
-  std::uint64_t log_headers = 0, log_beginnings = 0, log_kinds = 0, log_objects = 0;
+  std::uint64_t log_headers = 0, log_beginnings = 0, log_kinds = 0, log_objects = 0, log_places = 0, log_digests = 0;
   std::vector<std::uint64_t> log_actions = {};
   std::uint64_t bytes = 0;
 
@@ -143,6 +173,8 @@ struct Plan {
       log_beginnings = place(sizeof(LogBeginning) * LogBeginning::kPlaces * envs);
       log_kinds = place(log_rows());
       log_objects = place(log_object_bytes * envs);
+      if (resumes) log_places = place(sizeof(LogPlace) * envs);
+      if (resumes) log_digests = place(sizeof(std::uint64_t) * log_rows());
       for (std::uint64_t size : action_bytes) log_actions.push_back(place(size * log_rows()));
     }
     bytes = at;

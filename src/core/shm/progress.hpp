@@ -39,6 +39,22 @@ struct Progress {
   // Records that the current reset uses the n-th seed of `base`.
   void note_seed(std::uint64_t base, std::uint64_t n) { set_seeds({base, load(resets), load(resets) - n}); }
 
+  // The counts that a command changes, to undo a command that was interrupted. `results` is not one of them: the pool
+  // knows how many results it has received.
+  struct Counts {
+    std::uint64_t resets = 0, steps = 0, seed_base = 0, seeded_at = 0, counted_from = 0, needs_reset = 0;
+  };
+  Counts counts() const {
+    return {load(resets),    load(steps),        load(seed_base),
+            load(seeded_at), load(counted_from), load(needs_reset)};
+  }
+  void restore(const Counts& counts) {
+    resets.store(counts.resets, std::memory_order_relaxed);
+    steps.store(counts.steps, std::memory_order_relaxed);
+    needs_reset.store(counts.needs_reset, std::memory_order_relaxed);
+    set_seeds({counts.seed_base, counts.seeded_at, counts.counted_from});
+  }
+
   // The seed counts of an env, to restore them later with `give_back`.
   struct Seeds {
     std::uint64_t base = 0, seeded_at = 0, counted_from = 0;

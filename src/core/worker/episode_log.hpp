@@ -10,6 +10,9 @@
 //     [ entry | parts | size of each : u64 ][ part 0 ][ part 1 ] ...
 //     When there is no room for the next action's parts, all of them are discarded.
 //
+// To resume an episode, a log also has a digest of each row that was sent, and the place before the latest command. The
+// pool takes an interrupted command back: then the log ends where it ended before the command began.
+//
 // The worker writes an entry, then publishes it with one store. The pool reads the log when the env is idle or its
 // worker is dead. Native code may have overwritten the log, so the pool validates everything that it reads.
 #pragma once
@@ -17,8 +20,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "shm/arena.hpp"
 #include "shm/plan.hpp"
@@ -39,6 +44,7 @@ class EpisodeLog {
   EpisodeLog(std::shared_ptr<Arena> arena, const Plan& plan) : arena_(std::move(arena)), plan_(plan) {}
 
   bool is_on() const { return plan_.log_entries != 0; }
+  bool resumes() const { return plan_.resumes; }
 
   // -- the worker's end; these functions may be called only if the log is on ---------------------------
 
@@ -53,7 +59,10 @@ class EpisodeLog {
     std::uint64_t total = sizeof(std::uint64_t) * (2 + parts.size());
     for (const Bytes& part : parts) total += part.size();
     std::uint64_t used = header(env).object_bytes.load(std::memory_order_relaxed);
-    if (used + total > plan_.log_object_bytes) header(env).object_bytes.store(used = 0, std::memory_order_release);
+    if (used + total > plan_.log_object_bytes) {
+      header(env).object_bytes.store(used = 0, std::memory_order_release);
+      if (resumes()) place_of(env).discarded.store(entries(env), std::memory_order_relaxed);
+    }
     if (total > plan_.log_object_bytes) return;
     std::byte* to = objects_of(env) + used;
     to = put_number(to, entries(env));
@@ -68,7 +77,7 @@ class EpisodeLog {
 
   void add(std::uint32_t env, Entry entry) {
     const std::uint64_t n = entries(env);
-    if (entry == Entry::kMade) header(env).calls.store(0, std::memory_order_relaxed);
+    if (entry == Entry::kMade) forget_episode(env);
     kinds()[row_of(env, n)] = entry;
     // Release, because the data of the entry was written before.
     header(env).entries.store(n + 1, std::memory_order_release);
@@ -83,8 +92,84 @@ class EpisodeLog {
     add(env, entry);
   }
 
+  // Notes that an env is there. An env that resumes an episode goes on with the log of its predecessor.
+  void add_made(std::uint32_t env) {
+    if (!is_resuming(env)) add(env, Entry::kMade);
+  }
+
   // Counts a call of the env. The log has no entry for a call, which may have changed the env.
   void count_call(std::uint32_t env) { header(env).calls.fetch_add(1, std::memory_order_relaxed); }
+
+  // -- to resume episodes; the next functions do nothing if the plan does not have that ----------------------
+
+  // Notes that the worker begins a command, or a reset in advance (`LogPlace::kAhead`).
+  void begin_command(std::uint32_t env, std::uint64_t sequence, const Progress& progress) const {
+    if (!resumes()) return;
+    LogPlace& place = place_of(env);
+    place.command.store(0, std::memory_order_release);  // if the worker dies here, the command has not begun
+    place.before = {entries(env),          load(header(env).begun), load(place.first),
+                    load(place.is_ahead), load(place.episodes),    progress.counts()};
+    place.command.store(sequence, std::memory_order_release);
+  }
+  // Notes that a command uses the outcome of a reset in advance that has failed. To take the command back is to take
+  // both back.
+  void continue_command(std::uint32_t env, std::uint64_t sequence) const {
+    if (resumes()) place_of(env).command.store(sequence, std::memory_order_release);
+  }
+  // Notes that a reset in advance has succeeded, or that its outcome is reported or discarded.
+  void note_ahead(std::uint32_t env, bool is_ahead, const Progress::Seeds& before = {}) const {
+    if (!resumes()) return;
+    LogPlace& place = place_of(env);
+    place.is_ahead.store(is_ahead, std::memory_order_relaxed);
+    place.seeds_before_ahead = before;
+    if (is_ahead && load(place.command) == LogPlace::kAhead) place.command.store(0, std::memory_order_release);
+  }
+  // Notes that an episode has begun with the latest reset, the n-th since the env was built.
+  void note_episode(std::uint32_t env, std::uint64_t n) const {
+    if (!resumes()) return;
+    LogPlace& place = place_of(env);
+    place.first.store(entries(env), std::memory_order_relaxed);
+    place.episodes.store(n, std::memory_order_relaxed);
+    place.is_ahead.store(0, std::memory_order_relaxed);
+  }
+  // Notes a call that may have changed the env. `is_lasting`: whether the next env receives the call, too.
+  void note_call(std::uint32_t env, bool is_lasting) const {
+    if (!resumes() || load(place_of(env).touched) == LogPlace::kForGood) return;
+    place_of(env).touched.store(is_lasting ? entries(env) : LogPlace::kForGood, std::memory_order_relaxed);
+  }
+  // The digest of the row of entry n; 0: there was no row, or it is not known.
+  std::uint64_t& digest(std::uint32_t env, std::uint64_t n) const {
+    return arena_->at<std::uint64_t>(plan_.log_digests)[row_of(env, n)];
+  }
+  bool is_resuming(std::uint32_t env) const { return resumes() && load(place_of(env).is_resuming) != 0; }
+  void end_resuming(std::uint32_t env) const { place_of(env).is_resuming.store(0, std::memory_order_relaxed); }
+  LogPlace& place_of(std::uint32_t env) const { return arena_->at<LogPlace>(plan_.log_places)[env]; }
+
+  // The next functions are for the pool, while no command runs in the env.
+  //
+  // Takes back the command `sequence`, if the worker has begun it, or a reset in advance that the worker has not
+  // finished, so that the env's next worker resumes the episode. Returns whether there was one.
+  bool take_back(std::uint32_t env, std::uint64_t sequence) const {
+    LogPlace& place = place_of(env);
+    const std::uint64_t begun = place.command.exchange(0, std::memory_order_acq_rel);
+    const bool is_taken = begun != 0 && (begun == sequence || begun == LogPlace::kAhead);
+    if (is_taken) {
+      header(env).entries.store(place.before.entries, std::memory_order_relaxed);
+      header(env).begun.store(place.before.begun, std::memory_order_relaxed);
+      place.first.store(place.before.first, std::memory_order_relaxed);
+      place.is_ahead.store(place.before.is_ahead, std::memory_order_relaxed);
+      place.episodes.store(place.before.episodes, std::memory_order_relaxed);
+      exchange_counts(env);
+    }
+    // The worker may have died while it resumed the episode: then there is no other command to take back.
+    const std::uint64_t was = place.is_resuming.load(std::memory_order_acquire);
+    place.is_resuming.store(is_taken ? kTaken : std::max(was, kWhole), std::memory_order_release);
+    return is_taken;
+  }
+  // Undoes `take_back` as far as an env needs that begins a new episode instead: its resets continue to count.
+  void forgo(std::uint32_t env) const {
+    if (place_of(env).is_resuming.exchange(0, std::memory_order_acq_rel) == kTaken) exchange_counts(env);
+  }
 
   // -- the pool's end ----------------------------------------------------------------------------------
 
@@ -106,6 +191,29 @@ class EpisodeLog {
     }
     return {};
   }
+  // Returns the parts of actions without a column, by entry. The layout is at the top of this file.
+  using Objects = std::map<std::uint64_t, std::vector<Bytes>>;
+  Objects objects_by_entry(std::uint32_t env) const {
+    Objects found;
+    Bytes rest = objects(env);
+    const auto take_number = [&rest] {
+      std::uint64_t n = 0;
+      if (rest.size() >= sizeof n) std::memcpy(&n, rest.data(), sizeof n);
+      rest = rest.subspan(std::min(rest.size(), sizeof n));
+      return n;
+    };
+    while (!rest.empty()) {
+      std::vector<Bytes>& parts = found[take_number()];
+      parts.clear();  // an entry that was taken back is there twice
+      std::vector<std::uint64_t> sizes(std::min<std::uint64_t>(take_number(), rest.size()));
+      for (std::uint64_t& size : sizes) size = take_number();
+      for (std::uint64_t size : sizes) {
+        parts.push_back(rest.first(std::min<std::size_t>(size, rest.size())));
+        rest = rest.subspan(parts.back().size());
+      }
+    }
+    return found;
+  }
   // Returns the parts of actions without a column, in the layout at the top of this file.
   Bytes objects(std::uint32_t env) const {
     const std::uint64_t used = header(env).object_bytes.load(std::memory_order_acquire);
@@ -123,6 +231,24 @@ class EpisodeLog {
   Entry* kinds() const { return arena_->at<Entry>(plan_.log_kinds); }
   std::byte* objects_of(std::uint32_t env) const {
     return arena_->at<std::byte>(plan_.log_objects) + env * plan_.log_object_bytes;
+  }
+
+  // The values of `LogPlace::is_resuming`: whether a command was taken back.
+  static constexpr std::uint64_t kWhole = 1, kTaken = 2;
+
+  void exchange_counts(std::uint32_t env) const {
+    Progress& progress = arena_->at<Progress>(plan_.progress)[env];
+    const Progress::Counts counts = progress.counts();
+    progress.restore(place_of(env).before.counts);
+    place_of(env).before.counts = counts;
+  }
+
+  void forget_episode(std::uint32_t env) {
+    header(env).calls.store(0, std::memory_order_relaxed);
+    if (!resumes()) return;
+    LogPlace& place = place_of(env);
+    for (auto* one : {&place.command, &place.touched, &place.first, &place.is_ahead, &place.episodes})
+      one->store(0, std::memory_order_relaxed);
   }
 
   static std::byte* put_number(std::byte* to, std::uint64_t n) {

@@ -20,7 +20,6 @@ struct HostedEnv {
   nb::object own_obs = {};
   std::vector<std::byte> last_computed = {};   // The values of the computed columns for kObserve.
   bool terminated = false, truncated = false;  // The flags of the last step; valid only while a reset is needed.
-  bool needs_reset = false;                    // The episode is over, and the env must reset before it steps.
   bool is_missing = false;                     // The old env was closed, and creating a new one has failed.
   bool is_unbuilt = false;                     // The env does not exist yet; the first reset creates it.
   std::uint32_t episodes = 0;                  // The number of requested resets since the env was created.
@@ -29,12 +28,17 @@ struct HostedEnv {
   nb::object ahead = {};                       // The result of a reset in advance, until it is requested.
   nb::object ahead_error = {};                 // Its exception, which the reset that is requested next raises.
   Progress::Seeds seeds_before_ahead = {};
+  nb::object not_resumed = {};  // Why the episode could not be played again: an exception. The env must be rebuilt.
   double reward = 0.0;  // The sum of rewards in the current episode.
   // Whether the env was reset, or put into a state, since it was created. For a vector env, only the first sub-env has
   // this.
   bool has_begun = false;
   std::uint64_t reset_begin_ns = 0;  // The next two are the times of the latest reset.
   std::uint64_t reset_end_ns = 0;
+
+  // Whether the episode is over, and the env must reset before it steps. The pool reads this, too.
+  bool needs_reset() const { return load(progress.needs_reset) != 0; }
+  void set_needs_reset(bool needs) { progress.needs_reset.store(needs, std::memory_order_relaxed); }
 
   bool has_reset_ahead() const { return ahead.is_valid() || ahead_error.is_valid(); }
   void forget_reset_ahead() {

@@ -11,6 +11,21 @@
 
 namespace remuda {
 
+namespace {
+
+// Returns columns like these, with rows elsewhere.
+std::vector<Column> columns_at(const Arena& arena, const std::vector<Column>& columns,
+                               const std::vector<std::uint64_t>& offsets) {
+  std::vector<Column> moved;
+  for (std::size_t c = 0; c < offsets.size(); ++c) {
+    const auto dtype = nb::borrow(reinterpret_cast<PyObject*>(columns[c].descr()));
+    moved.emplace_back(dtype, columns[c].shape(), arena.at<std::byte>(offsets[c]));
+  }
+  return moved;
+}
+
+}  // namespace
+
 WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec, nb::list envs, nb::object hooks,
                        nb::handle obs_nest, std::vector<Column> obs, std::vector<Column> final_obs,
                        nb::handle action_nest, std::vector<Column> actions, std::vector<nb::object> functions,
@@ -28,6 +43,7 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
       meter_(*arena_->at<Meter>(plan_.meter(spec.index))),
       env_calls_(hooks_),
       log_(arena_, plan_),
+      log_actions_(columns_at(*arena_, actions_, plan_.log_actions)),
       records_(arena_->at<Records>(Plan::kRecords)) {
   meter_.pid.store(process_id(), std::memory_order_relaxed);
   for (nb::handle env : envs) {
@@ -38,8 +54,8 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
     hosted.is_unbuilt = env.is_none();
     hosted.results = load(progress.results);
     // If the env was reset before, this worker is a successor, and its new env needs a reset.
-    set_needs_reset(hosted, load(progress.resets) != 0);
-    if (log_.is_on() && !env.is_none()) log_.add(index, Entry::kMade);
+    if (!log_.is_resuming(index)) hosted.set_needs_reset(load(progress.resets) != 0);
+    if (log_.is_on() && !env.is_none()) log_.add_made(index);
   }
 }
 
@@ -112,6 +128,7 @@ void WorkerLoop::execute(const Command& command) {
   has_stepped_ = false;
   resetting_ = 0;
   meter_.begin(command.op, command.env, now_);
+  if (!is_message(command.op)) begin_in_log(command);
   Result result = result_of(command, is_vector ? plan_.width : 1);
   const auto error = error_of([&] { is_vector ? execute_vector(command, result) : execute_one(command, result); });
   if (!error) return;
@@ -119,7 +136,18 @@ void WorkerLoop::execute(const Command& command) {
   fail(value_of(*error), command, result);
 }
 
+// A command that finds a reset in advance that has failed belongs together with it: the log goes on from before both.
+void WorkerLoop::begin_in_log(const Command& command) {
+  const HostedEnv& env = env_of(command);
+  if (env.ahead_error.is_valid())
+    log_.continue_command(env.index, command.sequence);
+  else
+    log_.begin_command(env.index, command.sequence, env.progress);
+}
+
 void WorkerLoop::execute_one(const Command& command, Result& result) {
+  if (!is_message(command.op) && env_of(command).not_resumed.is_valid() && refuse(env_of(command), command, result))
+    return;
   switch (command.op) {
     case Op::kReset:
       return reset(env_of(command), command, result);
@@ -135,6 +163,8 @@ void WorkerLoop::execute_one(const Command& command, Result& result) {
       return rebuild(env_of(command), command, result);
     case Op::kPrepare:
       return prepare(env_of(command), command, result);
+    case Op::kResume:
+      return resume(env_of(command), result);
     case Op::kClose:
       closed_ = true;
       for (HostedEnv& env : envs_) env.forget_reset_ahead();  // frees the results now, not only at garbage collection
@@ -183,41 +213,50 @@ void WorkerLoop::give_up(nb::object stand_in, nb::handle error) {
 void WorkerLoop::replace_env(std::uint32_t index, nb::object env) {
   HostedEnv& place = env_at(index);
   place.env = std::move(env);
-  set_needs_reset(place, true);
+  if (!log_.is_resuming(index)) place.set_needs_reset(true);
   place.is_unbuilt = place.env.is_none();
   place.is_missing = place.has_begun = false;
   place.episodes = 0;
   place.is_due = false;
+  place.not_resumed = nb::object();
   forget_ahead(place);
-  if (log_.is_on() && !place.is_unbuilt) log_.add(index, Entry::kMade);
+  if (log_.is_on() && !place.is_unbuilt) log_.add_made(index);
 }
 
 void WorkerLoop::step(HostedEnv& env, const Command& command, Result& result) {
   nb::object parts = read_blob(command);
-  if (env.needs_reset && spec_.autoreset == Autoreset::kNextStep) {
+  if (env.needs_reset() && spec_.autoreset == Autoreset::kNextStep) {
     Command plain{};  // an autoreset: no seed, no options, and the step's action is ignored
     reset(env, plain, result);
     return;
   }
-  static PyObject* const name = PyUnicode_InternFromString("step");
-  nb::object objects = parts.is_valid() ? hooks_.attr("action_objects")(parts) : nb::object();
-  const bool is_as_given = parts.is_valid() && !action_nest_.has_objects();  // the one object is the whole action
-  nb::object action = is_as_given ? nb::object(objects[0]) : action_nest_.read(actions_, command.action, objects);
+  const nb::object action = action_from(actions_, command.action, parts);
   if (log_.is_on()) {  // before the env receives the action, because it may not survive the step
     for (std::size_t c = 0; c < actions_.size(); ++c)
       std::memcpy(log_.next_action(command.env, c), actions_[c].row(command.action), actions_[c].row_bytes());
-    if (parts.is_valid() && !is_as_given) log_.put_objects(command.env, PartBytes(parts).bytes());
+    if (parts.is_valid()) log_.put_objects(command.env, PartBytes(parts).bytes());
     log_.add(command.env, Entry::kStep);
   }
   add(env.progress.steps, 1);
   has_stepped_ = true;
-  nb::object outcome = env_calls_.run([&, it = env.env] {  // `it` holds the env: another thread may replace it
+  finish_step(env, call_step(env, action), result);
+}
+
+// Returns an action from its columns, and from its parts without a column, if any.
+nb::object WorkerLoop::action_from(const std::vector<Column>& columns, std::uint32_t row, const nb::object& parts) {
+  const nb::object objects = parts.is_valid() ? hooks_.attr("action_objects")(parts) : nb::object();
+  const bool is_as_given = parts.is_valid() && !action_nest_.has_objects();  // the one object is the whole action
+  return is_as_given ? nb::object(objects[0]) : action_nest_.read(columns, row, objects);
+}
+
+nb::object WorkerLoop::call_step(HostedEnv& env, nb::handle action) {
+  static PyObject* const name = PyUnicode_InternFromString("step");
+  return env_calls_.run([&, it = env.env] {  // `it` holds the env: another thread may replace it
     PyObject* arguments[] = {it.ptr(), action.ptr()};
     PyObject* returned = PyObject_VectorcallMethod(name, arguments, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
     if (returned == nullptr) nb::raise_python_error();
     return nb::steal(returned);
   });
-  finish_step(env, std::move(outcome), result);
 }
 
 void WorkerLoop::finish_step(HostedEnv& env, nb::object outcome, Result& result) {
@@ -232,7 +271,7 @@ void WorkerLoop::finish_step(HostedEnv& env, nb::object outcome, Result& result)
   bool done = terminated || truncated;
   env.terminated = terminated;
   env.truncated = truncated;
-  if (done || env.needs_reset) set_needs_reset(env, done);
+  if (done || env.needs_reset()) env.set_needs_reset(done);
   count_reward(env, reward, done);
   rows_.write_step_columns(env.env, result.row, env_calls_);
   End end;
@@ -249,7 +288,7 @@ void WorkerLoop::finish_step(HostedEnv& env, nb::object outcome, Result& result)
       return post(result, end.frozen.is_valid() ? nb::object(nb::make_tuple(end.frozen)) : nb::object());
     }
     nb::tuple fresh = outcome_of_reset(env, nb::object(), result);
-    set_needs_reset(env, false);
+    env.set_needs_reset(false);
     obs = nb::borrow(item(fresh, 0));
     info = nb::borrow(item(fresh, 1));
   }
@@ -265,12 +304,6 @@ void WorkerLoop::count_reward(HostedEnv& env, double reward, bool is_last) {
   env.reward += reward;
   if (!is_last) return;
   env.figures.note_episode(env.reward, load(env.progress.steps));
-}
-
-// Sets the flag in the env's state, and in the arena, where the pool reads it.
-void WorkerLoop::set_needs_reset(HostedEnv& env, bool needs_reset) {
-  env.needs_reset = needs_reset;
-  env.progress.needs_reset.store(needs_reset, std::memory_order_relaxed);
 }
 
 void WorkerLoop::observe(HostedEnv& env, Result& result) {
@@ -299,9 +332,9 @@ void WorkerLoop::message(const Command& command, Result& result) {
   post(result, hooks_.attr("handle")(is_for_env ? nb::object(nb::int_(command.env)) : nb::none(), parts));
 }
 
-void WorkerLoop::fail(nb::handle error, const Command& command, Result& result) {
+void WorkerLoop::fail(nb::handle error, const Command& command, Result& result, std::uint32_t flags) {
   nb::object slot = command.env == kWholeWorker ? nb::none() : nb::object(nb::int_(command.env));
-  result.flags = kIsFailure;
+  result.flags = kIsFailure | flags;
   if (is_message(command.op))
     result.flags |= kIsMessage;
   else
@@ -311,7 +344,7 @@ void WorkerLoop::fail(nb::handle error, const Command& command, Result& result) 
 
 // `is_second`: whether the first try has raised `error`.
 nb::object WorkerLoop::describe(nb::handle error, nb::handle slot, bool is_second) {
-  static constexpr const char* kNames[] = {"reset", "step", "observe", "call", "close", "reset", "build", "reset"};
+  static constexpr const char* kNames[] = {"reset", "step", "observe", "call", "close", "reset", "build", "reset", "build"};
   const Op doing = meter_.doing();  // the op of the current task, which may be a reset within a step
   try {
     return hooks_.attr("describe")(error, slot, kNames[static_cast<int>(doing)]);
@@ -326,7 +359,7 @@ nb::object WorkerLoop::describe(nb::handle error, nb::handle slot, bool is_secon
 // Copies the row to one of the env's kept rows, for the case that the worker dies before it fills the next one.
 void WorkerLoop::keep_last(HostedEnv& env, std::uint32_t row) {
   if (!plan_.keeps_last) return;
-  rows_.keep(row, plan_.kept_row(env.index, ++env.results), env.needs_reset);
+  rows_.keep(row, plan_.kept_row(env.index, ++env.results), env.needs_reset());
   // After the row was copied: the release store makes the kept row visible to the pool.
   env.progress.results.store(env.results, std::memory_order_release);
 }
@@ -340,6 +373,10 @@ void WorkerLoop::finish_row(HostedEnv& env, const Objects& objects, nb::handle i
 // that can fail. Otherwise the kept rows would be one ahead of the results that the pool has received.
 void WorkerLoop::post_row(HostedEnv& env, const Objects& objects, nb::handle info, const End& end, Result& result) {
   nb::object rest = rows_.write_info(objects, info, end, result.row, result.flags);
+  if (log_.resumes()) {
+    const std::uint64_t entry = log_.entries(env.index) - 1;
+    log_.digest(env.index, entry) = rows_.digest(objects, info, result.row, log_.kind(env.index, entry) == Entry::kStep);
+  }
   keep_last(env, result.row);
   post(result, rest);
 }

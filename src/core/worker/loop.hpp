@@ -27,6 +27,10 @@
 //   end_child(exception | None)                  ends this process, a child that code of an env has forked
 //   close() -> parts                             closes every env; returns the failures
 //   has_grown() -> bool                          returns whether this process exceeds its memory limit
+//   begin_replay(), end_replay(why | None, error | None) -> exception | None   are around an episode that is
+//                                                played again; `why` it could not be, or the env's error
+//   replay_reset(env, beginning) -> result       resets the env as the episode began
+//   pickled(value) -> bytes                      pickles a value of an info for its digest
 //   renew(env)                                   creates an env and passes it to replace_env
 //   build_beside(env, parts) -> parts            creates another env, which replaces this one on a later request
 //   send(parts), receive() -> parts              use the socket, for parts that do not fit into the blob rings
@@ -98,6 +102,8 @@ class WorkerLoop {
 
   // Sets whether the hook `complete_reset` is called for every reset, autoresets included.
   void complete_resets(bool on) { completes_resets_ = on; }
+  // Notes a call that may have changed the env, see `EpisodeLog`.
+  void note_call(std::uint32_t index, bool is_lasting) const { log_.note_call(index, is_lasting); }
   // These two call the functions of `Progress`.
   std::uint64_t next_seed(std::uint32_t index, std::uint64_t base, bool in_each) {
     return env_at(index).progress.next_seed(base, in_each);
@@ -123,7 +129,8 @@ class WorkerLoop {
   void each_reference(Act act) {
     act(hooks_);
     for (HostedEnv& env : envs_)
-      for (nb::object* one : {&env.env, &env.last_obs, &env.own_obs, &env.ahead, &env.ahead_error}) act(*one);
+      for (nb::object* one : {&env.env, &env.last_obs, &env.own_obs, &env.ahead, &env.ahead_error, &env.not_resumed})
+        act(*one);
     for (nb::object& one : rows_.functions()) act(one);
   }
 
@@ -138,15 +145,24 @@ class WorkerLoop {
   void reset(HostedEnv& env, const Command& command, Result& result);
   void step(HostedEnv& env, const Command& command, Result& result);
   void finish_step(HostedEnv& env, nb::object outcome, Result& result);
-  void set_needs_reset(HostedEnv& env, bool needs_reset);
+  nb::object action_from(const std::vector<Column>& columns, std::uint32_t row, const nb::object& parts);
+  nb::object call_step(HostedEnv& env, nb::handle action);
   void observe(HostedEnv& env, Result& result);
   void reset_into_row(HostedEnv& env, Result& result);
   void finish_reset(HostedEnv& env, const nb::tuple& outcome, const End& end, Result& result);
   void message(const Command& command, Result& result);
   void rebuild(HostedEnv& env, const Command& command, Result& result);
   void prepare(HostedEnv& env, const Command& command, Result& result);
-  void fail(nb::handle error, const Command& command, Result& result);
+  void fail(nb::handle error, const Command& command, Result& result, std::uint32_t flags = 0);
   nb::object describe(nb::handle error, nb::handle slot, bool is_second = false);
+
+  void begin_in_log(const Command& command);
+  void resume(HostedEnv& env, Result& result);
+  std::optional<std::string> replay(HostedEnv& env);
+  nb::tuple replay_reset(HostedEnv& env, std::uint64_t entry);
+  bool replay_step(HostedEnv& env, std::uint64_t entry, std::uint32_t row, const EpisodeLog::Objects& objects);
+  bool is_same(HostedEnv& env, std::uint64_t entry, std::uint32_t row, nb::handle obs, nb::handle info);
+  bool refuse(HostedEnv& env, const Command& command, Result& result);
 
   void execute_vector(const Command& command, Result& result);
   nb::object run_vector(const Command& command);
@@ -197,6 +213,7 @@ class WorkerLoop {
   CpuMeter cpu_meter_;
   EnvCalls env_calls_;
   EpisodeLog log_;
+  std::vector<Column> log_actions_;
   Records* records_;
 
   Command command_{};      // the command that is executed; its `count` is 0 if there is none

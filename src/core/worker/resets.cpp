@@ -41,7 +41,7 @@ void WorkerLoop::reset_into_row(HostedEnv& env, Result& result) {
 }
 
 void WorkerLoop::finish_reset(HostedEnv& env, const nb::tuple& outcome, const End& end, Result& result) {
-  set_needs_reset(env, false);
+  env.set_needs_reset(false);
   Objects objects;
   rows_.write_obs(item(outcome, 0), result.row, objects);
   env.last_obs = nb::borrow(item(outcome, 0));
@@ -52,7 +52,7 @@ void WorkerLoop::finish_reset(HostedEnv& env, const nb::tuple& outcome, const En
 // depends on timing whether it is made at all.
 nb::tuple WorkerLoop::outcome_of_reset(HostedEnv& env, nb::object kwargs, Result& result) {
   nb::tuple outcome = make_or_take_reset(env, std::move(kwargs));
-  ++env.episodes;
+  log_.note_episode(env.index, ++env.episodes);
   result.reset_env = env.index;
   result.reset_begin_ns = env.reset_begin_ns;
   result.reset_end_ns = env.reset_end_ns;
@@ -91,6 +91,7 @@ bool WorkerLoop::forget_ahead(HostedEnv& env) {
   const bool was_seeded = env.progress.seeds() != env.seeds_before_ahead;
   env.progress.give_back(env.seeds_before_ahead);
   env.forget_reset_ahead();
+  log_.note_ahead(env.index, false);
   if (was_seeded) hooks_.attr("give_seed_back")(env.index);
   return true;
 }
@@ -119,11 +120,16 @@ void WorkerLoop::reset_ahead(HostedEnv& env, nb::object kwargs) {
   env.is_due = false;
   forget_ahead(env);
   env.seeds_before_ahead = env.progress.seeds();
+  const bool is_within = command_.count != 0 && !is_message(command_.op);  // the command is taken back with the reset
+  if (!is_within) log_.begin_command(env.index, LogPlace::kAhead, env.progress);
   const auto error = error_of([&] {
     own_last_obs(env);
     env.ahead = call_reset(env, std::move(kwargs));
   });
-  if (error) env.ahead_error = nb::borrow(value_of(*error));
+  if (error)
+    env.ahead_error = nb::borrow(value_of(*error));
+  else
+    log_.note_ahead(env.index, true, env.seeds_before_ahead);
   now_ = now_ns();
   add(meter_.busy_ns, now_ - before);
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "python/numpy_api.hpp"
+#include "worker/digest.hpp"
 #include "worker/env_results.hpp"
 
 namespace remuda {
@@ -103,6 +104,18 @@ void ResultRows::write_computed_column(std::size_t index, nb::handle env, std::u
   // The value may be a list, have another dtype, or be invalid. The slow path converts it or raises a precise error.
   if (!column.write(value.ptr(), row) && !column.write(hooks_.attr("fit_computed")(index, value).ptr(), row))
     throw nb::value_error("a computed value was not made to fit its column");
+}
+
+std::uint64_t ResultRows::digest(const Objects& objects, nb::handle info, std::uint32_t row, bool is_step) const {
+  Digest digest(hooks_);
+  for (const Column& column : obs_) digest.add(column.row(row), column.row_bytes());
+  for (const nb::object& object : objects) digest.add(object);
+  digest.add(info);
+  if (!is_step) return digest.value();
+  digest.add(reward_at(row), reward_width_ * sizeof(double));
+  digest.add(&terminated_[row], sizeof(bool));
+  digest.add(&truncated_[row], sizeof(bool));
+  return digest.value();
 }
 
 void ResultRows::clear_reward(std::uint32_t row) const {

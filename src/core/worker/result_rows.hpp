@@ -56,6 +56,10 @@ class ResultRows {
     for (std::size_t i = num_state_columns_; i < computed_.size(); ++i) write_computed_column(i, env, row, calls);
   }
 
+  // Returns a digest of the observation and the info in a row, and of the reward and the flags if it `is_step`. It
+  // depends on the values, not on whether they have columns. `objects`: the leaves of the observation without a column.
+  std::uint64_t digest(const Objects& objects, nb::handle info, std::uint32_t row, bool is_step) const;
+
   // -- reward and flags ----------------------------------------------------------------------------------------
 
   // Writes the reward of a step, and returns what `reward` returns. Raises if it is no number, or no vector of the

@@ -7,7 +7,7 @@ namespace remuda {
 nb::tuple WorkerLoop::place_of(std::uint32_t index) const {
   const HostedEnv& env = envs_[index - spec_.first_env];
   if (!env.last_obs.is_valid() || !env.has_begun) throw nb::value_error("there is no state before the first reset");
-  const bool is_over = env.needs_reset;
+  const bool is_over = env.needs_reset();
   if (!is_over) return nb::make_tuple(env.last_obs, false, false, load(env.progress.steps), nb::none());
   const auto ahead = env.ahead.is_valid() ? nb::borrow<nb::tuple>(env.ahead) : nb::make_tuple(nb::none(), nb::none());
   const nb::bytes computed(env.last_computed.data(), env.last_computed.size());
@@ -42,7 +42,7 @@ bool WorkerLoop::take_place(HostedEnv& env, const nb::tuple& place, std::uint32_
   env.last_obs = nb::borrow(item(place, 0));
   env.terminated = truth(item(place, 1), "terminated");
   env.truncated = truth(item(place, 2), "truncated");
-  set_needs_reset(env, env.terminated || env.truncated);
+  env.set_needs_reset(env.terminated || env.truncated);
   env.progress.steps.store(nb::cast<std::uint64_t>(item(place, 3)), std::memory_order_relaxed);
   env.has_begun = true;
   nb::object computed = nb::none();
@@ -55,7 +55,7 @@ bool WorkerLoop::take_place(HostedEnv& env, const nb::tuple& place, std::uint32_
       add(env.progress.resets, 1);  // Resets in advance count as resets, too.
     }
   }
-  env.is_due = env.needs_reset && !env.ahead.is_valid();
+  env.is_due = env.needs_reset() && !env.ahead.is_valid();
   rows_.clear_reward(row);
   rows_.write_flags(row, env.terminated, env.truncated);
   if (computed.is_none()) return false;

@@ -49,7 +49,7 @@ nb::object WorkerLoop::run_vector(const Command& command) {
 // its episode resets in this step instead.
 void WorkerLoop::count_steps(HostedEnv* sub_envs) {
   for (std::uint32_t i = 0; i < plan_.width; ++i) {
-    if (sub_envs[i].needs_reset && spec_.autoreset == Autoreset::kNextStep)
+    if (sub_envs[i].needs_reset() && spec_.autoreset == Autoreset::kNextStep)
       begin_episode(sub_envs[i]);
     else
       add(sub_envs[i].progress.steps, 1);
@@ -70,7 +70,7 @@ void WorkerLoop::note_results(const Command& command) {
     const bool is_step = command.op == Op::kStep, done = is_step && rows_.ends_episode(row);
     if (is_step) count_reward(sub_envs[i], rows_.reward(row), done);
     if (done && spec_.autoreset == Autoreset::kSameStep) begin_episode(sub_envs[i]);
-    set_needs_reset(sub_envs[i], done && spec_.autoreset != Autoreset::kSameStep);
+    sub_envs[i].set_needs_reset(done && spec_.autoreset != Autoreset::kSameStep);
     keep_last(sub_envs[i], row);
   }
 }

@@ -11,6 +11,7 @@ import numpy as np
 
 from remuda import _core
 from remuda._wire import by_value
+from remuda._wire.pickling import load
 
 _ROOM = _core.BEGINNING_BYTES
 
@@ -48,6 +49,26 @@ def load_start(data: bytes) -> dict[str, Any]:
     if not isinstance(noted, dict):
         raise ValueError(f"expected how an episode began, got {noted!r}")
     return noted
+
+
+def repeat_start(env: Any, start: Mapping[str, Any]) -> Any:
+    """Resets an env as an episode has started, and returns what the reset returns.
+
+    Args:
+        env: The env, built anew.
+        start: What `load_start` has returned. Its pickled options come from this program, so they are loaded.
+
+    Raises:
+        ValueError: The start lacks the options, or the random numbers of a reset without a seed.
+    """
+    for name in ("options_lost", "random_unknown") if start["seed"] is None else ("options_lost",):
+        if name in start:
+            raise ValueError(f"it is not known how the episode began: {start[name]}")
+    if "random" in start:
+        restore_random_state(env, start["random"])
+    options = load([start["pickled_options"]]) if "pickled_options" in start else start.get("options")
+    arguments = {"seed": start["seed"], "options": options}
+    return env.reset(**{name: value for name, value in arguments.items() if value is not None})
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from gymnasium import Env
 
 from remuda._wire.pickling import Buffers
+from remuda._wire.requests import reading
 from remuda.errors import Failure, RemudaError
 
 
@@ -101,6 +102,7 @@ def call_attribute(env: Any, name: str, args: tuple[Any, ...], kwargs: dict[str,
     return attribute(*args, **kwargs) if callable(attribute) else attribute
 
 
+@reading
 def get_attribute(env: Any, name: str) -> Any:
     return env.get_wrapper_attr(name) if hasattr(env, "get_wrapper_attr") else getattr(env, name)
 

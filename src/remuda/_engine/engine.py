@@ -34,6 +34,7 @@ from remuda._engine.supervision.fault_reports import FaultReports
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.log_records import LogRecords
 from remuda._engine.supervision.restart_budget import RestartBudget
+from remuda._engine.supervision.resumption import Resumption
 from remuda._engine.supervision.supervisor import Supervisor
 from remuda._engine.supervision.thread import SupervisorThread
 from remuda._engine.supervision.worker_faults import WorkerFaults
@@ -191,10 +192,11 @@ def _supervisor(
     addressees: dict[int, Addressee | None] = {}
     descriptions = Descriptions(policy, running, settings.start_timeout, reports.tracker)
     budget = RestartBudget(policy, running, faults, reports)
+    resumption = Resumption(policy, running, addressees)
     workers = WorkerFaults(
-        policy, running, settings.start_timeout, faults, descriptions, reports, budget, infos, addressees
+        policy, running, settings.start_timeout, faults, descriptions, reports, budget, infos, addressees, resumption
     )
-    envs = EnvFaults(policy, running, faults, descriptions, reports, budget, workers, addressees)
+    envs = EnvFaults(policy, running, faults, descriptions, reports, budget, workers, addressees, resumption)
     return Supervisor(running, faults, logs, envs, workers, addressees)
 
 

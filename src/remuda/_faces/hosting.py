@@ -80,6 +80,7 @@ def called_env(hosted: Any) -> Any:
     return hosted.env
 
 
+@reading
 def get_attribute(hosted: Any, name: str) -> Any:
     """Returns the attribute of the outermost wrapper that has it. Wrappers of vector envs forward by themselves."""
     env = called_env(hosted)

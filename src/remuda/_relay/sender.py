@@ -32,6 +32,7 @@ class RelayHandler(logging.Handler):
     Attributes:
         current_env: Returns the env that records are about.
         before_record: Called before each datagram; must not raise.
+        is_silent: Whether all datagrams are dropped.
     """
 
     def __init__(self, sock: Socket, worker: int) -> None:
@@ -39,6 +40,7 @@ class RelayHandler(logging.Handler):
         self._sock, self._worker = sock, worker
         self.current_env: Callable[[], int | None] = lambda: None
         self.before_record: Callable[[], None] = lambda: None
+        self.is_silent = False
         self._queue = deque[bytes]()
         self._forget()
         os.register_at_fork(after_in_child=self._forget)
@@ -76,6 +78,8 @@ class RelayHandler(logging.Handler):
 
     def send(self, datagram: bytes) -> None:
         """Sends or queues a datagram. Never blocks or raises. Any thread may call this."""
+        if self.is_silent:
+            return
         self.acquire()
         try:
             self.before_record()

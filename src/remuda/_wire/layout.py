@@ -83,6 +83,7 @@ class Layout:
         max_memory: The bytes that a worker may use before it is replaced between two episodes; 0: no limit.
         renews_workers: Whether workers can be replaced. Then a worker with a single env is replaced for a renewal.
         log_bytes: The bytes of each env's log of commands, which is read if it fails; 0: there is no log.
+        resumes: Whether the log also has what is needed to resume episodes.
         spares: The number of envs without a slot at first.
         vector_size: The number of envs in each vector env; None if factories build single envs. The envs of a vector
             env are neighbours and have the same worker.
@@ -108,6 +109,7 @@ class Layout:
     renew_every: int = 0
     renews_workers: bool = False
     log_bytes: int = 0
+    resumes: bool = False
     spares: int = 0
     resets_ahead: bool = False
     vector_size: int | None = None
@@ -221,13 +223,15 @@ class Layout:
             "keeps_last": self.keeps_last,
             "log_entries": log_entries,
             "log_object_bytes": log_object_bytes,
+            "resumes": self.resumes,
             "rollout_rows": self.rollout_rows,
         }
 
     def _divide_log(self) -> tuple[int, int]:
         """Returns the number of entries of an action log, and its bytes for action values without a column."""
-        object_bytes = self.log_bytes // 2 if self.action.num_objects else 0
-        entry_bytes = 1 + sum(column.nbytes for column in self.action.columns)
+        # To resume episodes, also the actions of another dtype are kept, which travel as objects.
+        object_bytes = self.log_bytes // 2 if self.action.num_objects or self.resumes else 0
+        entry_bytes = 1 + sum(column.nbytes for column in self.action.columns) + (8 if self.resumes else 0)
         most = _LOG_ROWS // self.num_envs
         entries = min((self.log_bytes - object_bytes) // entry_bytes, most)
         return (max(entries, _LEAST_ENTRIES) if self.log_bytes else 0), object_bytes

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from remuda._wire.env_state import EnvState, StateFns
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.pickling import Buffers, dump
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class CallEnv:
     about: Hashable = None
     on_rebuild: Callable[..., Any] | None = None
 
+    @property
+    def reads(self) -> bool:
+        """Whether the call only reads the env, so that an episode can be played again without it."""
+        return getattr(self.function, "only_reads", False) or self.args[:1] == ("render",)
+
     def run(self, env: Any) -> Any:
         return self.function(env, *self.args, **(self.kwargs or {}))
 
@@ -41,6 +49,12 @@ class CallEnv:
         if self.on_rebuild is None:
             return self.run(env)
         return self.on_rebuild(env, derive, *self.args, **(self.kwargs or {}))
+
+
+def reading(function: _Function) -> _Function:
+    """Marks a function for `CallEnv` that only reads the env."""
+    function.only_reads = True  # type: ignore[attr-defined]
+    return function
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn, cast
 
 from remuda import _core
-from remuda._crash.episode_start import describe_start
+from remuda._crash.episode_start import describe_start, load_start, repeat_start
 from remuda._seeds import derive_seed
 from remuda._wire.channel import Channel
 from remuda._wire.computed import Computed, blamed, fit
@@ -44,7 +45,7 @@ from remuda._worker.factories import BuildError, EnvFn, unpack
 from remuda._worker.forked_children import OneProcess, end_child
 from remuda._worker.memory import has_grown
 from remuda._worker.old_gym import converted
-from remuda._worker.reset_defaults import ResetDefaults
+from remuda._worker.reset_defaults import EPISODE_SEED, ResetDefaults
 from remuda._worker.row_pickling import RowPickling
 from remuda._worker.worker_info import HostSpec, worker_context
 from remuda.errors import EnvTimeoutError, InvalidEnvError
@@ -67,6 +68,7 @@ class EnvHost(RowPickling):
         channel: Channel,
         before_goodbye: Callable[[], None] = lambda: None,
         built: BuiltEnvs | None = None,
+        silence: Callable[[bool], None] = lambda is_silent: None,
     ) -> None:
         """Makes a host without envs.
 
@@ -75,6 +77,7 @@ class EnvHost(RowPickling):
             channel: The channel to the pool.
             before_goodbye: Called when the envs are closed, before the pool is notified.
             built: The envs of all hosts in this process; None: this host is the only one.
+            silence: Hides what this process logs and prints, or shows it again.
         """
         super().__init__(channel)
         self.info, self.width, self._first_slots = spec.info, spec.width, spec.first_slots
@@ -85,7 +88,7 @@ class EnvHost(RowPickling):
         self._computed: Sequence[Computed] = ()  # the columns of values that the caller's functions compute
         self._keeps_factories, self._is_lazy = spec.rebuilds or spec.is_lazy, spec.is_lazy
         self._env_fns: dict[int, EnvFn] = {}  # by index in `envs`: factories of envs that may have to be built later.
-        self._before_goodbye = before_goodbye
+        self._before_goodbye, self._silence = before_goodbye, silence
         self._layout: Layout  # set before the loop can call a hook
         self._arena: _core.Arena | None = None
         self._defaults = ResetDefaults()
@@ -284,6 +287,33 @@ class EnvHost(RowPickling):
     def beginning(self, slot: int, arguments: dict[str, Any] | None) -> tuple[_core.Entry, bytes]:
         return describe_start(self._env_at(slot), arguments or {})
 
+    def begin_replay(self) -> None:
+        """Hides what the env logs and prints, because it did so before."""
+        self._silence(True)
+
+    def end_replay(self, why: str | None, error: BaseException | None) -> BaseException | None:
+        """Returns the reason why an episode could not be played again, as an exception; None if it could."""
+        self._silence(False)
+        return RuntimeError(why) if why is not None else error
+
+    def replay_reset(self, slot: int, beginning: bytes) -> Any:
+        start, env = load_start(beginning), self._env_at(slot)
+        result = self._get_loop().run_env_code(partial(repeat_start, env, start))
+        base = self._defaults.bases.get(slot)
+        if base is None or not base.of_every_episode:
+            self._defaults.due.discard(slot)
+            self._announce_defaults()
+            return result
+        obs, info = result
+        return obs, {**info, EPISODE_SEED: start["seed"]}
+
+    def pickled(self, value: Any) -> bytes:
+        """Returns bytes that are equal for equal values, for the digest of an info."""
+        try:
+            return pickle.dumps(value, 5)
+        except Exception:  # such an info is refused when it is sent
+            return type(value).__qualname__.encode()
+
     def fit_computed(self, column: int, value: Any) -> Any:
         return fit(self._layout.computed[column], value)
 
@@ -316,6 +346,8 @@ class EnvHost(RowPickling):
             options = self._defaults.options.get(slot)
             take = partial(take_state, self._env_at(slot), call.fns, place, self._layout, options)
             return dump(self._get_loop().run_env_code(take))
+        if not call.reads:
+            self._get_loop().note_call(slot, call.about is not None)
         result = self._get_loop().run_env_code(partial(call.run, self._env_at(slot)))
         answer = dump_named("a result", result)
         if call.about is not None:

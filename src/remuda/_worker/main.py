@@ -15,6 +15,7 @@ from gymnasium.envs.registration import registry
 
 from remuda import _core
 from remuda._relay.output import settle_output
+from remuda._relay.silence import Silence
 from remuda._relay.sender import RelayHandler, start_relaying
 from remuda._relay.stacks import answer_for_stacks
 from remuda._relay.verbosity import Verbosity
@@ -116,7 +117,8 @@ def _serve(
     packed = _receive_layout(channel, successor[0]) if successor else None
     _set_up_process(config)
     handler = RelayHandler(open_socket(relay), config.spec.info.index)
-    host = make_host(config.spec, channel, lambda: handler.flush(_FLUSH_SECONDS))
+    silence = Silence(handler)
+    host = make_host(config.spec, channel, lambda: handler.flush(_FLUSH_SECONDS), silence=silence.keep)
     host_ref = weakref.ref(host)  # weak, because logging may outlive the core, which the host needs
     handler.before_record = lambda: host.note_record() if (host := host_ref()) else None
     handler.current_env = lambda: host.current_env if (host := host_ref()) else None

@@ -41,10 +41,11 @@ def make_host(
     channel: Channel,
     before_goodbye: Callable[[], None] = lambda: None,
     built: BuiltEnvs | None = None,
+    silence: Callable[[bool], None] = lambda is_silent: None,
 ) -> EnvHost:
     """Returns a host of single envs or of vector envs. See `EnvHost` for the arguments."""
     kind = EnvHost if spec.vector_size is None else VectorHost
-    return kind(spec, channel, before_goodbye, built)
+    return kind(spec, channel, before_goodbye, built, silence)
 
 
 @dataclass(frozen=True)

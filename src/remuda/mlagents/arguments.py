@@ -56,6 +56,6 @@ def policy_of(faults: FaultPolicy | Literal["raise", "restart"]) -> tuple[FaultP
     """
     policy = FaultPolicy.of(faults)
     endless = dataclasses.replace(
-        policy, on_fault="restart", max_restarts=sys.maxsize, max_pool_restarts=None, renew_every=None
+        policy, on_fault="resume" if policy.resumes else "restart", max_restarts=sys.maxsize, max_pool_restarts=None, renew_every=None
     )
     return endless, policy.restarts

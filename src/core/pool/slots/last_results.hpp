@@ -28,7 +28,7 @@ class LastResults {
   std::uint64_t results(std::uint32_t env) const { return envs_[env].results; }
   // Returns whether the env was rebuilt and has not reset since, so that it has no observation.
   bool is_fresh(std::uint32_t env) const { return envs_[env].is_fresh; }
-  void set_fresh(std::uint32_t env) { envs_[env].is_fresh = true; }
+  void set_fresh(std::uint32_t env, bool is_fresh = true) { envs_[env].is_fresh = is_fresh; }
 
   // `row_of` returns the row that keeps the last result of an env, and `is_over` whether this result ended the episode.
   // After a same-step autoreset, the episode is not over.

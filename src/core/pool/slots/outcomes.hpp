@@ -7,8 +7,8 @@
 //   lost       any                                           drop
 //   raised     any                                           fail
 //   dying      any                                           resend
-//   renewed    observe                                       repeat the last observation
-//              another                                       resend
+//   renewed,   observe                                       repeat the last observation
+//   resumed    another                                       resend
 //   ended      step                                          reset
 //   failed     reset                                         resend; if reported: end the episode
 //              reset into a row                              resend
@@ -36,6 +36,7 @@ enum class Fate : std::uint8_t {
   kDying,     // The env's worker is about to end. Its death decides.
   kRenewed,   // The env was closed for a renewal, and is built again.
   kEnded,     // The same, after the end of an episode, which is in the row. The reset into the row is missing.
+  kResumed,   // The env failed, is built again, and plays its episode again up to the command.
   kFailed,    // The env failed and is built again.
   kReported,  // The same, in a reset whose faults the pool reports.
 };
@@ -71,6 +72,7 @@ constexpr Outcome outcome_of(Fate fate, const Interrupted& slot, Autoreset autor
     case Fate::kDying:
       return slot.op ? Outcome::kResend : Outcome::kNothing;
     case Fate::kRenewed:
+    case Fate::kResumed:
       return !slot.op ? Outcome::kNothing : slot.op == Op::kObserve ? Outcome::kRepeatLast : Outcome::kResend;
     case Fate::kEnded:
       return slot.op == Op::kStep ? Outcome::kReset : Outcome::kNothing;

@@ -113,6 +113,10 @@ class SlotLedger {
   std::vector<std::uint32_t> in_flight_of(std::uint32_t worker) const;
   // The number of the latest command or message to the env of any of these slots.
   std::uint64_t last_sent(const std::vector<std::uint32_t>& slots) const;
+  // The number of a slot's command that waits to be settled, because its env has failed; 0: there is none.
+  std::uint64_t interrupted(std::uint32_t slot) const {
+    return slots_[slot].state == SlotState::kOrphaned ? slots_[slot].sequence : 0;
+  }
   bool is_idle(std::uint32_t slot) const { return slots_[slot].state == SlotState::kIdle; }
   Op last_op(std::uint32_t slot) const { return slots_[slot].op; }
   // The row of the last action that was sent to a slot.
@@ -167,7 +171,7 @@ class SlotLedger {
   std::uint32_t swap_in_spare(std::uint32_t slot) { return seating_.swap_in_spare(slot); }
   // Makes env i back slot i, and queues the other envs as spares, in order. No slot may be pending.
   void seat_in_order() { seating_.seat_in_order(); }
-  void set_fresh(std::uint32_t slot) { last_results_.set_fresh(env_of(slot)); }
+  void set_fresh(std::uint32_t slot, bool is_fresh = true) { last_results_.set_fresh(env_of(slot), is_fresh); }
   // Notes that another env was built for the slot between two commands. The episode is over, but no result reports it.
   void note_replaced(std::uint32_t slot) {
     set_fresh(slot);

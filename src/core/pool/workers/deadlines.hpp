@@ -14,7 +14,7 @@ class Deadlines {
  public:
   // Sets the limits; 0: unlimited. A reset within a step, or in advance, has the limit of a reset.
   void set(Nanoseconds reset, Nanoseconds step, Nanoseconds message, Nanoseconds build, Nanoseconds close) {
-    limits_ = {reset, step, step, message, close, reset, build, reset};
+    limits_ = {reset, step, step, message, close, reset, build, reset, build};
     has_any_ = limits_ != Limits();
   }
   bool has_any() const { return has_any_; }
@@ -34,7 +34,7 @@ class Deadlines {
   }
 
  private:
-  using Limits = std::array<Nanoseconds, 8>;
+  using Limits = std::array<Nanoseconds, 9>;
 
   Limits limits_{};  // by the number of the op
   bool has_any_ = false;

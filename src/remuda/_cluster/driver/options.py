@@ -43,7 +43,14 @@ class ClusterOptions:
         self.settings = replace(
             self.given,
             backend="process",
-            faults=replace(self.faults, step_timeout=None, reset_timeout=None, call_timeout=None, renew_every=None),
+            faults=replace(
+                self.faults,
+                on_fault="restart" if self.faults.resumes else self.faults.on_fault,  # shards resume by themselves
+                step_timeout=None,
+                reset_timeout=None,
+                call_timeout=None,
+                renew_every=None,
+            ),
             max_worker_memory=None,
             resets_ahead=False,
             lazy=False,

@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeAlias
 from remuda._engine.options.checks import int_from, one_of, seconds
 from remuda._keywords import names_keywords
 
-OnFault: TypeAlias = Literal["raise", "restart"]
+OnFault: TypeAlias = Literal["raise", "restart", "resume"]
 OnResetFault: TypeAlias = Literal["retry", "report"]
-_CHOICES = ("raise", "restart")
+_CHOICES = ("raise", "restart", "resume")
 
 
 @names_keywords(option="faults")
@@ -26,6 +26,11 @@ class FaultPolicy:
             `Fault` as `info["fault"]`; the env is rebuilt and continues by the pool's autoreset. The other
             episodes continue; a step of all envs waits for the rebuilt env. A fault in a reset ends no episode: the
             reset is tried again.
+            "resume": the env is rebuilt, and its episode played again with the same seed and actions, up to the command
+            that was interrupted. The caller receives the results that it would have received without the fault. If that
+            is impossible, the env is restarted, as with "restart", and `Fault.not_resumed` has the reason: a row of the
+            episode was not the same, the env failed again at the same command, it was called in a way that cannot be
+            repeated (`call`, `apply`, `set_state`), or the episode is too long.
         step_timeout, reset_timeout, call_timeout: The seconds that one env may take for one step, one reset (also an
             autoreset), one call. After that its worker is killed, wherever it hangs, also while the program does not
             call the pool. None for no limit. With `backend="thread"` nothing is killed: the env is lost, and its
@@ -47,6 +52,9 @@ class FaultPolicy:
         renew_every: The number of episodes after which an env is rebuilt, for simulators that get worse with time. A
             worker with one env is replaced, which also frees leaked memory; in a worker with several envs, each env is
             closed and built again. None: never.
+        max_resumed_steps: With "resume": an episode with more steps is not played again, but ends. None: no limit.
+        bytes_per_env: With "resume": bytes of shared memory for the latest actions of each env. An episode with more
+            actions ends. An action takes its own bytes and 9 more.
     """
 
     on_fault: OnFault = "raise"
@@ -61,12 +69,14 @@ class FaultPolicy:
     resets: OnResetFault = "retry"
     renew_every: int | None = None
     abandon_hung_threads: bool = False
+    max_resumed_steps: int | None = None
+    bytes_per_env: int = 1 << 18
 
     def __post_init__(self) -> None:
         one_of(*_CHOICES)("on_fault", self.on_fault)
         one_of("retry", "report")("resets", self.resets)
         if self.reports_resets and not self.restarts:
-            raise ValueError(f"expected on_fault='restart' with resets='report', got {self.on_fault!r}")
+            raise ValueError(f"expected on_fault='restart' or 'resume' with resets='report', got {self.on_fault!r}")
         for name in _TIMEOUTS:
             seconds(or_zero=False)(name, getattr(self, name))
         seconds(or_zero=False, or_none=False)("period", self.period)
@@ -75,10 +85,12 @@ class FaultPolicy:
         int_from(0)("max_restarts", self.max_restarts)
         int_from(0, or_none=True)("max_pool_restarts", self.max_pool_restarts)
         int_from(1, or_none=True)("renew_every", self.renew_every)
+        int_from(0, or_none=True)("max_resumed_steps", self.max_resumed_steps)
+        int_from(1)("bytes_per_env", self.bytes_per_env)
 
     @classmethod
     def of(cls, faults: Any) -> FaultPolicy:
-        """Returns the policy for the option `faults`, which is "raise", "restart" or a policy.
+        """Returns the policy for the option `faults`, which is "raise", "restart", "resume" or a policy.
 
         Raises:
             TypeError, ValueError: `faults` is something else.
@@ -88,12 +100,17 @@ class FaultPolicy:
         if isinstance(faults, str) and faults in _CHOICES:
             return cls(on_fault=faults)  # type: ignore[arg-type]  # it is one of them
         kind = ValueError if isinstance(faults, str) else TypeError
-        raise kind(f"expected faults to be 'raise', 'restart' or a FaultPolicy, got {faults!r}")
+        raise kind(f"expected faults to be 'raise', 'restart', 'resume' or a FaultPolicy, got {faults!r}")
 
     @property
     def restarts(self) -> bool:
         """Whether envs that fail are rebuilt."""
-        return self.on_fault == "restart"
+        return self.on_fault != "raise"
+
+    @property
+    def resumes(self) -> bool:
+        """Whether envs that were rebuilt play their episodes again."""
+        return self.on_fault == "resume"
 
     @property
     def reports_resets(self) -> bool:

@@ -43,6 +43,7 @@ _OF_SINGLE_ENVS = {
     "resets_ahead": (False,),
     "faults.renew_every": (None,),
     "faults.resets": ("retry",),
+    "faults.on_fault": ("raise", "restart"),
     "max_worker_memory": (None,),
     "crash_dir": (None,),
     "seeding": ("gymnasium",),

@@ -125,6 +125,12 @@ class Settings(OptionValues):
         return self.faults.restarts or self.faults.renew_every is not None or self.max_worker_memory is not None
 
     @property
+    def log_bytes(self) -> int:
+        """The bytes of each env's log of commands; 0: there is no log."""
+        recorded = 0 if self.crash_dir is None else self.crash_dir.bytes_per_env
+        return max(recorded, self.faults.bytes_per_env if self.faults.resumes else 0)
+
+    @property
     def remedy(self) -> str:
         """The end of errors about faults: options with which the pool would continue, or a fault could be replayed."""
         if not self.log_advice or self.faults.restarts or (self.vector_size is not None and self.backend != "process"):

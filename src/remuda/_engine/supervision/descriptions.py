@@ -30,6 +30,7 @@ OPERATIONS = {
     _core.Op.RESET_INTO_ROW: "reset",
     _core.Op.REBUILD: "build",
     _core.Op.PREPARE: "reset",
+    _core.Op.RESUME: "build",
 }
 _DEADLINES = {"reset": "reset_timeout", "call": "call_timeout", "close": "call_timeout", "build": "start_timeout"}
 

@@ -14,6 +14,7 @@ from remuda._engine.supervision.descriptions import Descriptions
 from remuda._engine.supervision.fault_reports import FaultReports
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.restart_budget import RestartBudget
+from remuda._engine.supervision.resumption import Resumption
 from remuda._engine.supervision.worker_faults import WorkerFaults
 from remuda._wire.pickling import dump
 from remuda._wire.requests import CloseEnv
@@ -33,11 +34,12 @@ class EnvFaults:
         budget: RestartBudget,
         workers: WorkerFaults,
         addressees: dict[int, Addressee | None],
+        resumption: Resumption,
     ) -> None:
         self._policy, self._faults, self._descriptions, self._reports = policy, faults, descriptions, reports
         self._budget, self._workers = budget, workers
         self._running, self._backend, self._layout = running, running.backend, running.layout
-        self._addressees = addressees
+        self._addressees, self._resumption = addressees, resumption
 
     def failed(self, slot: int, failure: Failure) -> None:
         """Handles an env that raised. `slot`: the slot of the env, or the first slot of a vector env."""
@@ -90,18 +92,37 @@ class EnvFaults:
 
     def _rebuild(self, waiting: Sequence[int], fault: Fault, *, is_due: bool = True) -> None:
         """Makes a worker rebuild an env, if `is_due`. `waiting`: its slot, if that waits for a result; else empty."""
-        env, worker = fault.env_id, fault.worker
-        if not self._budget.charge([fault], "it is rebuilt"):
+        ended = self._resumption.begin(fault)
+        if not self._budget.charge([ended or fault], "it is rebuilt" + (", and resumes" if ended is None else "")):
             return self._drop(waiting)
-        if is_due and self._policy.reports_resets:  # its next reset builds it
+        self._build_again(ended or fault, is_due=is_due, resumes=ended is None)
+        return None
+
+    def _build_again(self, fault: Fault, *, is_due: bool = True, resumes: bool = False) -> None:
+        env, worker = fault.env_id, fault.worker
+        if is_due and self._policy.reports_resets and not resumes:  # its next reset builds it
             self._running.hub.instruct(_core.Op.MESSAGE, worker, env, dump(CloseEnv()), self._addressees)
         elif is_due:
             rebuild = OnlyFailures(partial(self.rebuild_failed, env))
             self._running.hub.instruct(_core.Op.REBUILD, worker, env, None, self._addressees, rebuild)
+        if resumes:
+            self._resumption.send(fault, partial(self.rebuild_failed, env))
         self._workers.prepare_again(worker, [env])
         if (slot := self._running.slots.slot_of(env)) is not None:
-            self._running.hub.settle(slot, self._budget.fate_of(fault), [{"fault": fault}])
-        return None
+            fate = _core.Fate.RESUMED if resumes else self._budget.fate_of(fault)
+            self._running.hub.settle(slot, fate, [{"fault": fault}])
+
+    def not_resumed(self, slot: int, failure: Failure) -> None:
+        """Handles a command to an env whose episode could not be played again. `failure`: has the reason."""
+        env = failure.env_id
+        assert env is not None
+        if self._workers.is_ended(failure.worker):
+            return self._running.hub.settle(slot, _core.Fate.DYING)
+        if self._running.is_closed or self._faults.is_lost(env):
+            return self._running.hub.settle(slot, _core.Fate.LOST)
+        fault = self._resumption.given_up(env, failure.message)
+        self._reports.log.add(fault, f"its episode is not resumed ({fault.not_resumed}), and it is rebuilt")
+        return self._build_again(fault)
 
     def rebuild_failed(self, env: int, failure: Failure) -> None:
         """Handles an env that its worker could not rebuild. Kills a process; a thread retries before the next reset."""

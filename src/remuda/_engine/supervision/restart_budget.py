@@ -23,16 +23,20 @@ class RestartBudget:
         self._running, self._layout = running, running.layout
         self._faults, self._reports = faults, reports
 
-    def charge_worker(self, faults: Sequence[Fault], *, at_start: bool = False) -> float | None:
+    def charge_worker(
+        self, faults: Sequence[Fault], *, at_start: bool = False, resumes: bool = False
+    ) -> float | None:
         """Counts the failure of a worker. `faults`: those of all its envs that are not lost.
 
         `at_start`: whether its start failed, which the limits count even if the pool reports faults of resets.
+        `resumes`: whether episodes are resumed.
 
         Returns: The time of the restart, of `time.monotonic`; None if its envs are now lost.
         """
         is_free = self._policy._reports(faults[0].operation) and not at_start
         at = time.monotonic() if is_free else self._quota.next_restart(faults[0].worker)
-        return at if self.charge(faults, restart_in_words(at), at_start=at_start) else None
+        then = restart_in_words(at) + (", and resumes" if resumes else "")
+        return at if self.charge(faults, then, at_start=at_start) else None
 
     def charge(self, faults: Sequence[Fault], then: str, *, at_start: bool = False) -> bool:
         """Counts faults that occurred together. Returns False, and marks their envs as lost, if a limit is exceeded.

@@ -96,6 +96,8 @@ class Supervisor:
                 addressee.answer(event.sequence, event.parts)
             else:
                 addressee.fail(event.sequence, self.envs.renamed(failure))
+        elif failure is not None and slot is not None and event.flags & _core.NOT_RESUMED:
+            self.envs.not_resumed(slot, failure)
         elif failure is not None and slot is not None:
             self.envs.failed(slot, failure)
         elif failure is not None:

@@ -17,6 +17,7 @@ from remuda._engine.supervision.fault_reports import FaultReports
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.preparations import Preparations
 from remuda._engine.supervision.restart_budget import RestartBudget
+from remuda._engine.supervision.resumption import Resumption
 from remuda._engine.supervision.successors import Successors
 from remuda._wire.requests import RememberedCalls
 from remuda.errors import ClosedError, CorruptReplyError, EnvError, Failure, Fault, RemudaError
@@ -47,17 +48,18 @@ class WorkerFaults:
         budget: RestartBudget,
         infos: InfoColumns,
         addressees: dict[int, Addressee | None],
+        resumption: Resumption,
     ) -> None:
         """Keeps the objects of the pool that successors need.
 
         Args:
-            policy, running, start_timeout, faults, descriptions, reports, budget: Those of the pool.
+            policy, running, start_timeout, faults, descriptions, reports, budget, resumption: Those of the pool.
             infos: The columns of infos so far.
             addressees: The receivers of answers, by the sequence of the message.
         """
         self.remembered, self.preparations = RememberedCalls(), Preparations(faults)
         self._policy, self._faults, self._reports, self._budget = policy, faults, reports, budget
-        self._infos, self._addressees = infos, addressees
+        self._infos, self._addressees, self._resumption = infos, addressees, resumption
         self._running, self._backend, self._layout = running, running.backend, running.layout
         self._ends: dict[int, _End] = {}  # of the workers that the pool ends, until their deaths are noted
         self._descriptions = descriptions
@@ -175,16 +177,21 @@ class WorkerFaults:
     def _restart(self, faults: Sequence[Fault], orphaned: Sequence[int]) -> None:
         worker = faults[0].worker
         began = self._running.workers.busy_since(worker) or time.monotonic_ns()
-        at = self._budget.charge_worker(faults)
+        ended = {fault.env_id: self._resumption.begin(fault) for fault in faults}
+        faults = [ended[fault.env_id] or fault for fault in faults]
+        resuming = [fault for fault in faults if ended[fault.env_id] is None]
+        at = self._budget.charge_worker(faults, resumes=bool(resuming))
         if at is None:
             self._note_state(worker)
             return self._drop(orphaned)
         self._running.workers.begin_outage(worker, began)
-        self._replace(worker, at)
+        self._replace(worker, at, resuming)
         for env_faults in self._layout.by_env(faults):
             if (slot := self._running.slots.slot_of(env_faults[0].env_id)) is not None:  # a spare has no episode
                 infos = [{"fault": fault} for fault in env_faults]
-                self._running.hub.settle(slot, self._budget.fate_of(env_faults[0]), infos)
+                resumes = ended[env_faults[0].env_id] is None
+                fate = _core.Fate.RESUMED if resumes else self._budget.fate_of(env_faults[0])
+                self._running.hub.settle(slot, fate, infos)
         return None
 
     def _end(self, worker: int) -> _core.DeadWorker:
@@ -261,8 +268,11 @@ class WorkerFaults:
 
     # -- successors ----------------------------------------------------------------------------------------
 
-    def _replace(self, worker: int, at: float) -> None:
-        """Starts a dead worker's successor at the time `at` of `time.monotonic`."""
+    def _replace(self, worker: int, at: float, resuming: Sequence[Fault] = ()) -> None:
+        """Starts a dead worker's successor at the time `at` of `time.monotonic`.
+
+        `resuming`: the faults of the envs that play their episodes again.
+        """
         self._running.hub.reopen(worker)
         env_ids = self._backend.workers[worker].env_ids
         self._started[worker] += 1
@@ -270,7 +280,9 @@ class WorkerFaults:
         if calls is not None:  # before other commands
             rebuild = OnlyFailures(lambda failure: self.kill_for(worker, [failure]))
             self._running.hub.instruct(_core.Op.MESSAGE, worker, _core.WHOLE_WORKER, calls, self._addressees, rebuild)
-        for env in filter(self._is_due, env_ids):
+        for fault in resuming:
+            self._resumption.send(fault, lambda failure: self.kill_for(worker, [failure]))
+        for env in set(filter(self._is_due, env_ids)) - {fault.env_id for fault in resuming}:
             self._running.hub.instruct(_core.Op.PREPARE, worker, env, None)
         self.prepare_again(worker, env_ids)
         self._start(worker, at)

@@ -160,9 +160,9 @@ def _checked(options: PoolOptions, names: Iterable[str]) -> dict[str, Any]:
             raise ValueError(f"expected a pool without {name}=, since here each env plays the episodes that it takes")
     if (faults := options.get("faults", "restart")) == "raise":
         raise ValueError("expected faults to be a FaultPolicy or 'restart', got 'raise': a fault ends one episode here")
-    policy = replace(
-        FaultPolicy.of(faults), on_fault="restart", resets="report", max_restarts=_NO_LIMIT, max_pool_restarts=None
-    )
+    given = FaultPolicy.of(faults)
+    on_fault: Literal["restart", "resume"] = "resume" if given.resumes else "restart"
+    policy = replace(given, on_fault=on_fault, resets="report", max_restarts=_NO_LIMIT, max_pool_restarts=None)
     return {"num_workers": None, "log_advice": False, **options, "autoreset": "disabled", "faults": policy}
 
 

@@ -1,0 +1,116 @@
+// Plays the episode of an env again that was built anew, from the log, up to the last result that the pool has
+// received. Each row is compared with the digest of the row that was sent. No row and no count is written.
+#include "ipc/blob_parts.hpp"
+#include "worker/env_results.hpp"
+#include "worker/loop.hpp"
+
+namespace remuda {
+
+namespace {
+
+std::string not_the_same(std::uint64_t step) {
+  return step == 0 ? "its first observation was not the same" : "it was not the same from step " + std::to_string(step) + " on";
+}
+
+}  // namespace
+
+// If the episode cannot be played again, the env refuses commands until it is built again, see `refuse`.
+void WorkerLoop::resume(HostedEnv& env, Result& result) {
+  result.flags |= kIsMessage;
+  if (must_build(env)) renew(env);
+  env.episodes = static_cast<std::uint32_t>(load(log_.place_of(env.index).episodes));
+  hooks_.attr("begin_replay")();
+  std::optional<std::string> why;
+  const auto error = error_of([&] { why = replay(env); });
+  if (error && TakenOver::is_in(*error)) throw TakenOver{};
+  log_.end_resuming(env.index);
+  const nb::object text = why ? nb::object(nb::cast(*why)) : nb::none();
+  const nb::object raised = error ? nb::object(nb::borrow(value_of(*error))) : nb::none();
+  const nb::object reason = hooks_.attr("end_replay")(text, raised);
+  env.not_resumed = reason.is_none() ? nb::object() : reason;
+  now_ = now_ns();
+  if (error) return fail(value_of(*error), command_, result);
+  post(result, nb::object());
+}
+
+// Returns why the episode could not be played again; nullopt if it could, or if there was none.
+std::optional<std::string> WorkerLoop::replay(HostedEnv& env) {
+  const LogPlace& place = log_.place_of(env.index);
+  const std::uint64_t first = load(place.first), end = log_.entries(env.index);
+  if (first == 0) return std::nullopt;
+  const std::uint32_t row = plan_.kept_row(env.index, env.results + 1);  // the next result overwrites it
+  const EpisodeLog::Objects objects = log_.objects_by_entry(env.index);
+  for (std::uint64_t n = first - 1, step = 0; n < end; ++n, ++step) {
+    if (log_.kind(env.index, n) == Entry::kStep) {
+      if (!replay_step(env, n, row, objects)) return not_the_same(step);
+      continue;
+    }
+    const nb::tuple outcome = replay_reset(env, n);
+    if (n + 1 == end && load(place.is_ahead) != 0) {
+      env.ahead = outcome;
+      env.seeds_before_ahead = place.seeds_before_ahead;
+    } else if (!is_same(env, n, row, item(outcome, 0), item(outcome, 1))) {
+      return not_the_same(step);
+    }
+  }
+  env.is_due = env.needs_reset() && !env.ahead.is_valid() && successor_due(env) == 0;
+  return std::nullopt;
+}
+
+nb::tuple WorkerLoop::replay_reset(HostedEnv& env, std::uint64_t entry) {
+  meter_.begin(Op::kReset, env.index, now_ns());
+  const Bytes beginning = log_.beginning(env.index, entry);
+  const nb::object result = hooks_.attr("replay_reset")(env.index, nb::bytes(beginning.data(), beginning.size()));
+  env.has_begun = true;
+  env.reward = 0.0;
+  const nb::tuple outcome = results_of(result, 2, "reset() to return (observation, info)");
+  check_info(item(outcome, 1));
+  return outcome;
+}
+
+bool WorkerLoop::replay_step(HostedEnv& env, std::uint64_t entry, std::uint32_t row,
+                             const EpisodeLog::Objects& objects) {
+  nb::object parts;
+  if (const auto found = objects.find(entry); found != objects.end()) {
+    nb::list list;
+    for (const Bytes& part : found->second) list.append(nb::bytes(part.data(), part.size()));
+    parts = list;
+  }
+  const nb::object action =
+      action_from(log_actions_, static_cast<std::uint32_t>(log_.row_of(env.index, entry)), parts);
+  meter_.begin(Op::kStep, env.index, now_ns());
+  const nb::object outcome = call_step(env, action);
+  const nb::tuple tuple = results_of(outcome, 5, "step() to return (observation, reward, terminated, truncated, info)");
+  env.reward += rows_.write_reward(item(tuple, 1), row);
+  env.terminated = truth(item(tuple, 2), "terminated");
+  env.truncated = truth(item(tuple, 3), "truncated");
+  check_info(item(tuple, 4));
+  rows_.write_step_columns(env.env, row, env_calls_);
+  rows_.write_flags(row, env.terminated, env.truncated);
+  return is_same(env, entry, row, item(tuple, 0), item(tuple, 4));
+}
+
+bool WorkerLoop::is_same(HostedEnv& env, std::uint64_t entry, std::uint32_t row, nb::handle obs, nb::handle info) {
+  Objects objects;
+  rows_.write_obs(obs, row, objects);
+  env.last_obs = nb::borrow(obs);
+  rows_.write_computed(env.env, row, env.last_computed, env_calls_);
+  const std::uint64_t known = log_.digest(env.index, entry);
+  return known == 0 || known == rows_.digest(objects, info, row, log_.kind(env.index, entry) == Entry::kStep);
+}
+
+// Answers a command of an env whose episode could not be played again. Returns false if the command begins an episode:
+// then the env is built again, and carries it out.
+bool WorkerLoop::refuse(HostedEnv& env, const Command& command, Result& result) {
+  const bool begins = command.op == Op::kReset || command.op == Op::kResetIntoRow ||
+                      (command.op == Op::kStep && env.needs_reset() && spec_.autoreset == Autoreset::kNextStep);
+  if (begins) {
+    renew(env);
+    return false;
+  }
+  read_blob(command);
+  fail(env.not_resumed, command, result, kNotResumed);
+  return true;
+}
+
+}  // namespace remuda

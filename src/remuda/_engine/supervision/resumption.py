@@ -1,0 +1,87 @@
+"""Resumes the episodes of envs that failed: an env that is built again plays its episode again, from the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from remuda import _core
+from remuda._engine.calls import Addressee, OnlyFailures
+from remuda._engine.options.fault_policy import FaultPolicy
+from remuda._engine.running import Running
+from remuda.errors import Failure, Fault
+
+_RESTORED = _core.Entry.RESTORED.value
+
+
+class Resumption:
+    """Decides which episodes are resumed, and makes the workers of rebuilt envs resume them.
+
+    The worker plays the episode (worker/resume.cpp), and answers the next command with an error if it cannot.
+    """
+
+    def __init__(self, policy: FaultPolicy, running: Running, addressees: dict[int, Addressee | None]) -> None:
+        self._policy, self._running, self._addressees = policy, running, addressees
+        self._log = _core.EpisodeLog(running.arena, running.layout.plan) if running.layout.resumes else None
+        self._entries: dict[int, int] = {}  # by env: where its log ended when it last failed within a command
+        self._faults: dict[int, Fault] = {}  # by env: the fault because of which its episode is played again
+
+    def begin(self, fault: Fault) -> Fault | None:
+        """Decides on an env that failed, before it is built again. Takes back the command that was interrupted.
+
+        Returns: None if the env resumes its episode; then `send` must follow, when messages reach its new worker.
+            Otherwise the fault with the reason.
+        """
+        log, env = self._log, fault.env_id
+        if log is None or (self._policy._reports(fault.operation) and not fault.shared):
+            return fault
+        slot, was_resuming = self._running.slots.slot_of(env), log.is_resuming(env)
+        is_taken = log.take_back(env, 0 if slot is None else self._running.slots.interrupted(slot))
+        why = self._why_not(log, env)
+        if why is None and is_taken and not fault.shared and not was_resuming:
+            entries = log.entries(env)
+            if self._entries.get(env) == entries:
+                why = f"it failed again at the same {fault.operation}"
+            self._entries[env] = entries
+        if why is None:
+            self._faults[env] = fault
+            return None
+        log.forgo(env)
+        self._entries.pop(env, None)
+        return replace(fault, not_resumed=why)
+
+    def send(self, fault: Fault, failed: Callable[[Failure], object]) -> None:
+        """Makes the env's new worker resume the episode. `failed`: called if the env raises meanwhile."""
+        assert self._log is not None
+        env, slot = fault.env_id, self._running.slots.slot_of(fault.env_id)
+        if slot is not None and self._log.place(env)[0]:
+            self._running.slots.set_fresh(slot, False)  # it will have an observation
+        self._running.hub.instruct(
+            _core.Op.RESUME, fault.worker, env, None, self._addressees, OnlyFailures(failed)
+        )
+
+    def given_up(self, env: int, why: str) -> Fault:
+        """Returns the fault of an env whose worker could not play the episode again. `why`: the reason."""
+        assert self._log is not None
+        self._log.add(env, _core.Entry.MADE)  # should its worker die now, nothing is resumed
+        self._entries.pop(env, None)
+        return replace(self._faults.pop(env), not_resumed=why)
+
+    def _why_not(self, log: _core.EpisodeLog, env: int) -> str | None:
+        """Returns why an episode cannot be played again; None if it can, or if there is none."""
+        first, touched, discarded = log.place(env)
+        entries = log.entries(env)
+        if touched == _core.FOR_GOOD:
+            return "it was called, and the call would not be repeated"
+        if not first:
+            return None
+        if touched > first - 1:
+            return "it was called within the episode"
+        limit, steps = self._policy.max_resumed_steps, entries - first
+        if limit is not None and steps > limit:
+            return f"the episode has {steps} steps, more than max_resumed_steps={limit}"
+        if entries - first + 1 > log.capacity or discarded > first or not log.beginning(env, first - 1):
+            return f"the episode has {steps} steps, more than bytes_per_env={self._policy.bytes_per_env} can hold"
+        if any(log.kind(env, n) == _RESTORED for n in range(first, entries)):
+            return "it was put into a state"
+        return None
