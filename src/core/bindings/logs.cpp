@@ -27,11 +27,11 @@ int kind_of(const EpisodeLog& log, std::uint32_t env, std::uint64_t entry) {
   return static_cast<int>(log.kind(env, entry));
 }
 
-// Returns (the entry of the reset that began the episode, plus 1; the number of entries when a call may have changed the
-// env; the number of entries when parts of actions were discarded), each 0 if there was none.
+// Returns (the first entry of the episode to be played again, which equals `entries` if there is none; the number of entries when a call may have changed the
+// env; the number of entries when parts of actions were discarded). The last two are 0 if there was none.
 nb::tuple place_of(const EpisodeLog& log, std::uint32_t env) {
   const LogPlace& place = log.place_of(env);
-  return nb::make_tuple(load(place.first), load(place.touched), load(place.discarded));
+  return nb::make_tuple(log.first_to_replay(env), load(place.touched), load(place.discarded));
 }
 
 }  // namespace

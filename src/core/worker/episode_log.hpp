@@ -141,6 +141,12 @@ class EpisodeLog {
   std::uint64_t& digest(std::uint32_t env, std::uint64_t n) const {
     return arena_->at<std::uint64_t>(plan_.log_digests)[row_of(env, n)];
   }
+  // The first entry that a replay needs: the reset that began the latest episode which a result has reported, or else a
+  // reset in advance. Returns the number of entries if there is none.
+  std::uint64_t first_to_replay(std::uint32_t env) const {
+    const std::uint64_t first = load(place_of(env).first), end = entries(env);
+    return first != 0 ? first - 1 : end - load(place_of(env).is_ahead);
+  }
   bool is_resuming(std::uint32_t env) const { return resumes() && load(place_of(env).is_resuming) != 0; }
   void end_resuming(std::uint32_t env) const { place_of(env).is_resuming.store(0, std::memory_order_relaxed); }
   LogPlace& place_of(std::uint32_t env) const { return arena_->at<LogPlace>(plan_.log_places)[env]; }

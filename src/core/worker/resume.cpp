@@ -36,11 +36,10 @@ void WorkerLoop::resume(HostedEnv& env, Result& result) {
 // Returns why the episode could not be played again; nullopt if it could, or if there was none.
 std::optional<std::string> WorkerLoop::replay(HostedEnv& env) {
   const LogPlace& place = log_.place_of(env.index);
-  const std::uint64_t first = load(place.first), end = log_.entries(env.index);
-  if (first == 0) return std::nullopt;
+  const std::uint64_t first = log_.first_to_replay(env.index), end = log_.entries(env.index);
   const std::uint32_t row = plan_.kept_row(env.index, env.results + 1);  // the next result overwrites it
   const EpisodeLog::Objects objects = log_.objects_by_entry(env.index);
-  for (std::uint64_t n = first - 1, step = 0; n < end; ++n, ++step) {
+  for (std::uint64_t n = first, step = 0; n < end; ++n, ++step) {
     if (log_.kind(env.index, n) == Entry::kStep) {
       if (!replay_step(env, n, row, objects)) return not_the_same(step);
       continue;
@@ -53,6 +52,7 @@ std::optional<std::string> WorkerLoop::replay(HostedEnv& env) {
       return not_the_same(step);
     }
   }
+  if (first == end) return std::nullopt;
   env.is_due = env.needs_reset() && !env.ahead.is_valid() && successor_due(env) == 0;
   return std::nullopt;
 }

@@ -54,7 +54,7 @@ class Resumption:
         """Makes the env's new worker resume the episode. `failed`: called if the env raises meanwhile."""
         assert self._log is not None
         env, slot = fault.env_id, self._running.slots.slot_of(fault.env_id)
-        if slot is not None and self._log.place(env)[0]:
+        if slot is not None and self._log.place(env)[0] < self._log.entries(env):
             self._running.slots.set_fresh(slot, False)  # it will have an observation
         self._running.hub.instruct(
             _core.Op.RESUME, fault.worker, env, None, self._addressees, OnlyFailures(failed)
@@ -70,18 +70,18 @@ class Resumption:
     def _why_not(self, log: _core.EpisodeLog, env: int) -> str | None:
         """Returns why an episode cannot be played again; None if it can, or if there is none."""
         first, touched, discarded = log.place(env)
-        entries = log.entries(env)
+        end = log.entries(env)
         if touched == _core.FOR_GOOD:
             return "it was called, and the call would not be repeated"
-        if not first:
+        if first == end:
             return None
-        if touched > first - 1:
+        if touched > first:
             return "it was called within the episode"
-        limit, steps = self._policy.max_resumed_steps, entries - first
+        limit, steps = self._policy.max_resumed_steps, end - first - 1
         if limit is not None and steps > limit:
             return f"the episode has {steps} steps, more than max_resumed_steps={limit}"
-        if entries - first + 1 > log.capacity or discarded > first or not log.beginning(env, first - 1):
+        if end - first > log.capacity or discarded > first or not log.beginning(env, first):
             return f"the episode has {steps} steps, more than bytes_per_env={self._policy.bytes_per_env} can hold"
-        if any(log.kind(env, n) == _RESTORED for n in range(first, entries)):
+        if any(log.kind(env, n) == _RESTORED for n in range(first, end)):
             return "it was put into a state"
         return None

@@ -1,0 +1,81 @@
+"""Envs with episodes that can be played again exactly, and some with episodes that cannot. Workers import this module."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from pool_envs import Info, StepResult
+
+
+class WalkEnv(gymnasium.Env[Any, Any]):
+    """A random walk: it draws in resets and steps, and its infos have numbers, arrays and texts of varying keys.
+
+    The observation is (steps, a random number, the sum of actions). Episodes have a random length of 2 to `longest`.
+    """
+
+    def __init__(self, longest: int = 9) -> None:
+        self.observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+        self.action_space = spaces.Box(-10, 10, (2,), np.float32)
+        self.longest, self.steps, self.total, self.last, self.level = longest, 0, 0.0, 0.0, 0
+
+    def observe(self) -> Any:
+        self.last = self.np_random.normal()
+        return np.array([self.steps, self.last, self.total], np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        super().reset(seed=seed)
+        self.steps, self.total, self.level = 0, 0.0, (options or {}).get("level", 0)
+        self.length = int(self.np_random.integers(2, self.longest + 1))
+        return self.observe(), {"length": self.length, "level": self.level}
+
+    def step(self, action: Any) -> StepResult:
+        self.steps += 1
+        self.total += float(action.sum())
+        obs = self.observe()
+        info: Info = {"drawn": self.np_random.random(3)}
+        if self.steps % 3 == 0:
+            info |= {"text": f"step {self.steps}", "nested": {"level": self.level, "set": {"a", "b"}}}
+        return obs, float(obs[1] + self.level), self.steps >= self.length, False, info
+
+
+class OddWalkEnv(WalkEnv):
+    """A walk that is not the same when it is played again, for a reason that `kind` names."""
+
+    def __init__(self, kind: str, counter: Path | None = None) -> None:
+        super().__init__(10**6)
+        self.kind, self.counter, self.builds = kind, counter, 0
+        if counter is not None:
+            with counter.open("ab") as file:
+                file.write(b".")
+            self.builds = counter.stat().st_size
+
+    def step(self, action: Any) -> StepResult:
+        obs, reward, terminated, truncated, info = super().step(action)
+        match self.kind:
+            case "clock":
+                obs[1] = time.perf_counter()
+            case "global random":
+                obs[1] = random.random()
+            case "global numpy":
+                reward = float(np.random.normal())  # noqa: NPY002 - what some envs do
+            case "file":
+                info["builds"] = self.builds
+            case "late":
+                terminated = self.builds > 1 and self.steps == 2
+        return obs, reward, terminated, truncated, info
+
+
+def state_of(env: Any) -> Any:
+    """Returns the last random number of a walk, for `extras`."""
+    return env.unwrapped.last
+
+
+def total_of(env: Any) -> Any:
+    """Returns the sum of actions in the episode, for a step column."""
+    return env.unwrapped.total
