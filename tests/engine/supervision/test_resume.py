@@ -15,7 +15,7 @@ from resumed_envs import WalkEnv, state_of, total_of
 
 from remuda import FaultPolicy, Part, Pool, StepColumn
 
-SLOTS, STEPS = 4, 40
+SLOTS, STEPS = 4, 24
 EXTRAS = {"last": state_of, "total": StepColumn(total_of, (), "float32")}
 
 
@@ -44,10 +44,10 @@ class Driver:
     """Steps a pool with actions that depend on the slot and the number of its steps only."""
 
     def __init__(self, pool: Pool, parts: int, *, is_partial: bool) -> None:
-        self.pool, self.is_partial = pool, is_partial
-        self.parts: tuple[Part, ...] = pool.split(parts) if parts > 1 else (pool,)
-        self.rows: dict[int, list[Any]] = {slot: [] for slot in range(SLOTS)}
+        self.is_partial = is_partial
+        self.rows: dict[int, list[Any]] = {slot: [row] for slot, row in rows_in(pool.reset(seed=7)).items()}
         self.drawn = [np.random.default_rng(slot) for slot in range(SLOTS)]
+        self.parts: tuple[Part, ...] = pool.split(parts) if parts > 1 else (pool,)
 
     def receive(self, part: Part) -> None:
         while part.pending:
@@ -55,11 +55,10 @@ class Driver:
             for slot, row in rows_in(batch).items():
                 self.rows[slot].append(row)
 
-    def reset(self, slots: list[int] | None = None, **arguments: Any) -> None:
+    def reset(self, slots: list[int], **arguments: Any) -> None:
         for part in self.parts:
-            some = part.env_ids.tolist() if slots is None else [slot for slot in part.env_ids.tolist() if slot in slots]
-            if some:
-                part.send_reset(env_ids=None if slots is None else some, **arguments)
+            if some := [slot for slot in part.env_ids.tolist() if slot in slots]:
+                part.send_reset(env_ids=some, **arguments)
         for part in self.parts:
             self.receive(part)
 
@@ -79,17 +78,16 @@ def live(options: dict[str, Any], parts: int, *, is_partial: bool, kills: random
         driver = Driver(pool, parts, is_partial=is_partial)
 
         def strike() -> None:
-            if kills is not None and kills.random() < 0.25:
+            if kills is not None and kills.random() < 0.3:
                 worker = kills.choice(pool.workers)
                 if worker.pid is not None and worker.is_alive():
                     kill(pool, worker.index)
 
-        driver.reset(seed=7)
         for step in range(STEPS):
             driver.step(strike, strike)
             if mode == "disabled":
                 over = [slot for slot, rows in driver.rows.items() if any(rows[-1][2])]
-                driver.reset(over, options={"level": step}) if over else None
+                driver.reset(over, options={"level": step})
         return driver.rows, pool.stats().restarts
 
 

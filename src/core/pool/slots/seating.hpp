@@ -48,16 +48,16 @@ class Seating {
     return finished;
   }
 
-  // Queues a slot that has ended its episode for a spare, which will complete the slot's command. `sequence`: the
-  // number of this command.
-  void ask_for_spare(std::uint32_t slot, std::uint64_t sequence) { due_.push_back({sequence, slot}); }
+  // Queues a slot that has ended its episode for a spare, which will complete the slot's command. `order`: the
+  // number of this command when it was sent for the first time.
+  void ask_for_spare(std::uint32_t slot, std::uint64_t order) { due_.push_back({order, slot}); }
   bool anyone_asks() const { return !due_.empty(); }
   // Removes and returns the queued slots that may take a spare now, in the order in which their commands were sent.
   // `open`: the number of the first command that may still end an episode. Slots with later commands have to wait,
   // because the slot of this command would take its spare first.
   std::vector<std::uint32_t> take_due(std::uint64_t open) {
-    std::sort(due_.begin(), due_.end(), [](const Due& a, const Due& b) { return a.sequence < b.sequence; });
-    const auto known = std::find_if(due_.begin(), due_.end(), [open](const Due& due) { return due.sequence > open; });
+    std::sort(due_.begin(), due_.end(), [](const Due& a, const Due& b) { return a.order < b.order; });
+    const auto known = std::find_if(due_.begin(), due_.end(), [open](const Due& due) { return due.order > open; });
     std::vector<std::uint32_t> slots;
     for (auto due = due_.begin(); due != known; ++due) slots.push_back(due->slot);
     due_.erase(due_.begin(), known);
@@ -66,7 +66,7 @@ class Seating {
 
  private:
   struct Due {
-    std::uint64_t sequence;
+    std::uint64_t order;
     std::uint32_t slot;
   };
 

@@ -257,7 +257,7 @@ bool SlotLedger::reset_into_row(std::uint32_t first, bool is_complete, nb::handl
 // because vector envs have no spares.
 void SlotLedger::await_spare(std::uint32_t slot) {
   slots_.await_spare(slot);
-  seating_.ask_for_spare(slot, slots_[slot].sequence);
+  seating_.ask_for_spare(slot, slots_[slot].order);
 }
 
 void SlotLedger::forget_command(std::uint32_t slot) {

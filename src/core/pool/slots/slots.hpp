@@ -48,7 +48,8 @@ class Slots {
     Episode episode = Episode::kGoesOn;
     Op op = Op::kReset;            // The op of the last command.
     std::uint32_t row = 0;         // The row for the last command's result.
-    std::uint64_t sequence = 0;    // The number of the last command.
+    std::uint64_t sequence = 0;    // The number of the last command, another one each time that it is sent.
+    std::uint64_t order = 0;       // Its number when it was sent for the first time.
     std::uint32_t action_row = 0;  // The row of the last step's action.
   };
 
@@ -67,6 +68,7 @@ class Slots {
     move<SlotState::kIdle>(slot, SlotState::kInFlight);
     slots_[slot].op = op;
     slots_[slot].row = row;
+    slots_[slot].order = 0;
   }
   void finish(std::uint32_t slot) { move<SlotState::kInFlight>(slot, SlotState::kReady); }
   void await_spare(std::uint32_t slot) {
@@ -82,15 +84,18 @@ class Slots {
 
   // Replaces the op of a command that is in flight.
   void set_op(std::uint32_t slot, Op op) { slots_[slot].op = op; }
-  void set_sequence(std::uint32_t slot, std::uint64_t sequence) { slots_[slot].sequence = sequence; }
+  void set_sequence(std::uint32_t slot, std::uint64_t sequence) {
+    slots_[slot].sequence = sequence;
+    if (slots_[slot].order == 0) slots_[slot].order = sequence;
+  }
   void set_action_row(std::uint32_t slot, std::uint32_t row) { slots_[slot].action_row = row; }
-  // Returns the number of the first step that may still end an episode: a step that is in flight, or that is orphaned
+  // Returns the order of the first step that may still end an episode: a step that is in flight, or that is orphaned
   // and not decided on yet. Returns the largest number if there is no such step.
   std::uint64_t first_open_step() const {
     std::uint64_t first = ~std::uint64_t{0};
     for (const Slot& slot : slots_) {
       const bool is_open = slot.state == SlotState::kInFlight || slot.state == SlotState::kOrphaned;
-      if (is_open && slot.op == Op::kStep) first = std::min(first, slot.sequence);
+      if (is_open && slot.op == Op::kStep) first = std::min(first, slot.order);
     }
     return first;
   }
