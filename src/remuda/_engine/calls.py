@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from gymnasium import Env
 
 from remuda._wire.pickling import Buffers
-from remuda._wire.requests import reading
+from remuda._wire.requests import reading, reading_if
 from remuda.errors import Failure, RemudaError
 
 
@@ -96,6 +96,11 @@ class Call(ABC):
         """
 
 
+def _is_value(env: Any, name: str, *_: Any) -> bool:
+    return not callable(get_attribute(env, name))
+
+
+@reading_if(_is_value)
 def call_attribute(env: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Returns `env.name(*args, **kwargs)`, or `env.name` if it cannot be called. Looks through wrappers."""
     attribute = get_attribute(env, name)

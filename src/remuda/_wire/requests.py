@@ -37,10 +37,10 @@ class CallEnv:
     about: Hashable = None
     on_rebuild: Callable[..., Any] | None = None
 
-    @property
-    def reads(self) -> bool:
-        """Whether the call only reads the env, so that an episode can be played again without it."""
-        return getattr(self.function, "only_reads", False) or self.args[:1] == ("render",)
+    def reads(self, env: Any) -> bool:
+        """Returns whether the call only reads the env, so that an episode can be played again without it."""
+        only_reads: Callable[..., bool] | None = getattr(self.function, "only_reads", None)
+        return self.args[:1] == ("render",) or (only_reads is not None and only_reads(env, *self.args))
 
     def run(self, env: Any) -> Any:
         return self.function(env, *self.args, **(self.kwargs or {}))
@@ -51,10 +51,23 @@ class CallEnv:
         return self.on_rebuild(env, derive, *self.args, **(self.kwargs or {}))
 
 
+def reading_if(only_reads: Callable[..., bool]) -> Callable[[_Function], _Function]:
+    """Marks a function for `CallEnv` that only reads the env if `only_reads(env, *args)` returns True."""
+
+    def mark(function: _Function) -> _Function:
+        function.only_reads = only_reads  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
 def reading(function: _Function) -> _Function:
     """Marks a function for `CallEnv` that only reads the env."""
-    function.only_reads = True  # type: ignore[attr-defined]
-    return function
+    return reading_if(_always)(function)
+
+
+def _always(*_: Any) -> bool:
+    return True
 
 
 @dataclass(frozen=True)

@@ -346,13 +346,17 @@ class EnvHost(RowPickling):
             options = self._defaults.options.get(slot)
             take = partial(take_state, self._env_at(slot), call.fns, place, self._layout, options)
             return dump(self._get_loop().run_env_code(take))
-        if not call.reads:
-            self._get_loop().note_call(slot, call.about is not None)
-        result = self._get_loop().run_env_code(partial(call.run, self._env_at(slot)))
+        result = self._get_loop().run_env_code(partial(self._run_call, slot, call))
         answer = dump_named("a result", result)
         if call.about is not None:
             self._remembered.remember(slot, call.about, parts)
         return answer
+
+    def _run_call(self, slot: int, call: CallEnv) -> Any:
+        env = self._env_at(slot)
+        if self._layout.resumes and not call.reads(env):
+            self._get_loop().note_call(slot, call.about is not None)
+        return call.run(env)
 
     def _obey(self, request: WorkerRequest) -> None:
         match request:

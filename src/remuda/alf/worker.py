@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from remuda._faces import hosting
+from remuda._wire.requests import reading
 from remuda.alf.configuration import Configuration
 from remuda.alf.nests import check_nest, from_plain, is_empty, space_of, to_plain
 
@@ -167,6 +168,7 @@ _ATTRIBUTES = ("is_tensor_based", "batched", "batch_size", "num_tasks", "task_na
 _SPECS = ("action_spec", "observation_spec", "reward_spec", "time_step_spec", "env_info_spec")
 
 
+@reading
 def describe(hosted: HostedEnv) -> SimpleNamespace:
     """Returns the attributes and specs of an env, which the parallel env reports as its own."""
     env = hosted.env

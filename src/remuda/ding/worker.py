@@ -15,6 +15,7 @@ from gymnasium import Space
 from remuda._faces.hosting import HostedEnv
 from remuda._videos.episodes import Episodes
 from remuda._videos.video_recorder import VideoRecorder
+from remuda._wire.requests import reading
 from remuda.ding.randomness import OwnRandomness, untouched
 from remuda.ding.replays import recorder_of
 from remuda.ding.reset_orders import ResetOrder, time_limit
@@ -189,6 +190,7 @@ class Adapter(HostedEnv):
         return self.env.action_space.sample() if action is None else action  # DI-engine's default method returns None
 
 
+@reading
 def render(adapter: Adapter, mode: str) -> list[Any]:
     """Returns a list with one picture of the env, or an empty list before its first reset."""
     from ding.utils import render as render_env

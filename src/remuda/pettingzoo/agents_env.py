@@ -13,6 +13,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from remuda._faces.hosting import HostedEnv
+from remuda._wire.requests import reading
 from remuda._wording import in_brief
 from remuda.errors import InvalidEnvError
 from remuda.pettingzoo.groups import Space, groups_of, joined, joint_space, views, zeros_of
@@ -195,6 +196,7 @@ def build(env_fn: Callable[[], Any], *, with_state: bool) -> AgentsEnv:
     return AgentsEnv(env_fn(), with_state=with_state)
 
 
+@reading
 def groups_in(hosted: AgentsEnv) -> Any:
     """Returns the groups of a hosted env, and the names of its agents."""
     return hosted.groups, tuple(hosted.env.possible_agents)
@@ -205,6 +207,7 @@ def numbers_of(hosted: AgentsEnv) -> npt.NDArray[np.float64]:
     return hosted.numbers
 
 
+@reading
 def returns_of(hosted: AgentsEnv) -> list[npt.NDArray[np.float64]]:
     """Returns the sums of rewards of the agents in the last episodes."""
     return list(hosted.returns)

@@ -6,6 +6,7 @@ import multiprocessing
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import gymnasium
@@ -21,6 +22,7 @@ from remuda._faces.pool_beneath import closed_on_error, log_close_errors
 from remuda._faces.vector_env import IDLE, STEPPING, Indices, PooledVectorEnv
 from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import gives_name_to, names_keywords, seeds_apart
+from remuda._wire.requests import reading
 from remuda._wording import in_brief
 from remuda.sb3 import worker
 from remuda.sb3.errors import translated
@@ -329,7 +331,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         may_read = self.extras and not (self.closed or self.waiting or self._has_leftovers)
         if may_read and self._extras_sent == self._envs.last_sent:
             return [self.extras[column][env].copy() for env in self._positions(indices)]
-        values = self._ask(self._extras_functions[column], indices=indices)
+        values = self._ask(reading(partial(self._extras_functions[column])), indices=indices)
         width, ids = self._pool.vector_size, self._ids_in_pool(indices)
         return values if width is None else [rows[i % width] for rows, i in zip(values, ids, strict=True)]
 

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from remuda._faces import hosting
+from remuda._wire.requests import reading
 from remuda.errors import InvalidEnvError
 
 REWARD_TYPE = "remuda.sb3.reward_type"
@@ -73,6 +74,7 @@ def build(env_fn: Callable[[], Any]) -> HostedEnv:
     return HostedEnv(env)
 
 
+@reading
 def has_attribute(hosted: Any, name: str) -> bool:
     """Whether the env or a wrapper has the attribute. The value is not sent, so it need not be picklable."""
     try:
@@ -82,6 +84,7 @@ def has_attribute(hosted: Any, name: str) -> bool:
     return True
 
 
+@reading
 def is_wrapped(hosted: Any, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]]) -> bool:
     """Whether one of the env's wrappers is an instance of the class."""
     env = hosting.called_env(hosted)
