@@ -9,7 +9,8 @@ namespace remuda {
 namespace {
 
 std::string not_the_same(std::uint64_t step) {
-  return step == 0 ? "its first observation was not the same" : "it was not the same from step " + std::to_string(step) + " on";
+  return step == 0 ? "its first observation was not the same"
+                   : "it was not the same from step " + std::to_string(step) + " on";
 }
 
 }  // namespace
@@ -76,8 +77,7 @@ bool WorkerLoop::replay_step(HostedEnv& env, std::uint64_t entry, std::uint32_t 
     for (const Bytes& part : found->second) list.append(nb::bytes(part.data(), part.size()));
     parts = list;
   }
-  const nb::object action =
-      action_from(log_actions_, static_cast<std::uint32_t>(log_.row_of(env.index, entry)), parts);
+  const nb::object action = action_from(log_actions_, static_cast<std::uint32_t>(log_.row_of(env.index, entry)), parts);
   meter_.begin(Op::kStep, env.index, now_ns());
   const nb::object outcome = call_step(env, action);
   const nb::tuple tuple = results_of(outcome, 5, "step() to return (observation, reward, terminated, truncated, info)");

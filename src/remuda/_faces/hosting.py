@@ -9,6 +9,7 @@ from typing import Any
 
 from remuda import StepColumn
 from remuda._factories import check_env_fns
+from remuda._wire.requests import reading
 
 
 class HostedEnv:

@@ -115,9 +115,13 @@ def test_kills_change_no_row(
         "num_workers": None if spares or renew_every else workers,
         "faults": resuming(renew_every=renew_every),
     }
-    expected, _ = live({**options, "start_method": "forkserver"}, parts, is_partial=is_partial and not spares, kills=None)
+    expected, _ = live(
+        {**options, "start_method": "forkserver"}, parts, is_partial=is_partial and not spares, kills=None
+    )
     drawn = random.Random(SEED)
-    rows, restarts = live({**options, "start_method": start_method}, parts, is_partial=is_partial and not spares, kills=drawn)
+    rows, restarts = live(
+        {**options, "start_method": start_method}, parts, is_partial=is_partial and not spares, kills=drawn
+    )
     assert restarts > 3
     for slot in range(SLOTS):
         for n, (row, right) in enumerate(zip(rows[slot], expected[slot], strict=True)):
