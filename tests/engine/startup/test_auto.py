@@ -288,7 +288,7 @@ def test_the_error_of_a_death_in_a_second_build_names_the_trial(diary: Diary, fi
 
     finds(2)
     with pytest.raises(WorkerDiedError, match=f"in build: it exited with code 3{NAMES_TRIAL}"):
-        Pool([build] * 2, num_workers="auto")
+        Pool([build, CountingEnv], num_workers="auto")
 
 
 def test_the_error_of_a_second_build_that_hangs_names_the_trial(diary: Diary, finds: Any, tmp_path: Path) -> None:
