@@ -31,7 +31,6 @@ def run(page):
     namespace, line = {"__name__": "docs"}, 0
     try:
         for line, code in page["blocks"]:
-            namespace["BLOCK"] = code
             exec(page["prelude"], namespace)
             exec(compile("\\n" * (line - 1) + code, page["name"], "exec"), namespace)
             for value in list(namespace.values()):

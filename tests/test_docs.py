@@ -177,7 +177,6 @@ PRELUDES = {
     "ding.md": DING,
     "alf.md": ALF,
     "mlagents.md": "",
-    "concepts.md": POOL + OPEN_POOL + "pool.reset()\nif 'pool.send_reset' not in BLOCK: pool.send(policy(range(8)))\n",
     "performance.md": POOL + OPEN_POOL,
     "videos.md": "",
     "reference/pool.md": POOL + OPEN_POOL + "batch = pool.reset()\n",
