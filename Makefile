@@ -1,4 +1,5 @@
 # `make demo` and `make test` set up all that they need, in .venv, .venv-ding, .venv-mlagents, .venv-old-gymnasium and .venv-tasks.
+# `make nightly` also sets up .venv-neighbours.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -31,7 +32,7 @@ PYTEST := -m pytest $(SLOW) --numprocesses $(JOBS) --dist worksteal --ignore tes
 FACE   := -m pytest $(SLOW)  # those of one face take as long as the others meanwhile
 
 .PHONY: help venv demo test check nightly pytest lint style types format core-test site-unbuilt sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested ray-test ray-untested mlagents-test mlagents-untested bench \
-    old-gymnasium-test old-gymnasium-untested tasks-test tasks-untested wheels docs test-portable test-free-threaded free-threaded-untested test-lowest test-newest test-pythons clean
+    old-gymnasium-test old-gymnasium-untested tasks-test tasks-untested neighbours-test neighbours-untested wheels docs test-portable test-free-threaded free-threaded-untested test-lowest test-newest test-pythons clean
 
 # Without Spin, `make test` reports that the models were not verified.
 FORMAL := $(if $(shell command -v spin 2>/dev/null),build/formal.stamp,formal-unchecked)
@@ -58,6 +59,11 @@ OLD_GYMNASIUM_PINS := tests/faces/old_gymnasium_requirements.txt
 TASKS      := .venv-tasks
 TASKS_EVAL := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info < (3, 14) and print(1)'),tasks-test,tasks-untested)
 TASKS_PINS := tests/training/tasks_requirements.txt
+
+# RLlib holds Gymnasium at an older release than the other tests.
+NEIGHBOURS      := .venv-neighbours
+NEIGHBOURS_PAGE := $(if $(shell $(PYTHON) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) and print(1)'),neighbours-test,neighbours-untested)
+NEIGHBOURS_PINS := tests/faces/neighbours_requirements.txt
 
 # The first Python without the GIL that remuda supports.
 PYTHON_FREE_THREADED ?= $(shell command -v python3.14t 2>/dev/null)
@@ -152,6 +158,16 @@ $(TASKS)/test.stamp: $(TASKS)/peers.stamp $(WHEEL)
 	$(TASKS)/bin/python $(INSTALL_WHEEL)
 	@touch $@
 
+$(NEIGHBOURS)/peers.stamp: $(NEIGHBOURS_PINS)
+	$(PYTHON) -m venv --clear $(NEIGHBOURS)
+	$(NEIGHBOURS)/bin/python -m pip install --quiet --constraint $(NEIGHBOURS_PINS) torch
+	$(NEIGHBOURS)/bin/python -m pip install --quiet --requirement $(NEIGHBOURS_PINS)
+	@touch $@
+
+$(NEIGHBOURS)/test.stamp: $(NEIGHBOURS)/peers.stamp $(WHEEL)
+	$(NEIGHBOURS)/bin/python $(INSTALL_WHEEL)
+	@touch $@
+
 venv: $(VENV)/test.stamp  ## .venv, with remuda as it is now and what the tests need
 
 demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain loop
@@ -167,7 +183,7 @@ check: style types  ## what your change touches, in two minutes: style, types, a
 	$(BIN)/python packaging/check.py
 
 nightly: sanitize soak test-portable test-lowest test-pythons  ## what takes hours: sanitizers, random faults, learning, other systems and Pythons
-	REMUDA_SOAK_MINUTES=$(MINUTES) $(MAKE) --no-print-directory $(DING_FACE) $(MLAGENTS_FACE)
+	REMUDA_SOAK_MINUTES=$(MINUTES) $(MAKE) --no-print-directory $(DING_FACE) $(MLAGENTS_FACE) $(NEIGHBOURS_PAGE)
 
 pytest: $(VENV)/test.stamp
 	$(BIN)/python $(PYTEST) $(AT_ONCE)
@@ -266,6 +282,12 @@ tasks-test: $(TASKS)/test.stamp  ## evaluations of tasks in gym-pusht and MetaWo
 tasks-untested:
 	@echo "SKIPPED: evaluations in gym-pusht were not tested, because its pymunk needs Python 3.13 or older (make clean test PYTHON=python3.13)."
 
+neighbours-test: $(NEIGHBOURS)/test.stamp  ## the programs of docs/other-libraries.md, beside TorchRL, RLlib and skrl
+	$(NEIGHBOURS)/bin/python $(FACE) tests/faces/gymnasium/test_neighbours.py
+
+neighbours-untested:
+	@echo "SKIPPED: TorchRL, RLlib and skrl were not tested, because their company needs Python 3.11 to 3.13 (make clean nightly PYTHON=python3.13)."
+
 bench: $(VENV)/demo.stamp  ## a quick look at the benchmarks
 	$(BIN)/python benchmarks/throughput.py --quick --any-round --against gymnasium
 
@@ -326,4 +348,4 @@ test-pythons:  ## `make test-newest` on every Python that is found here
 	    ! python$$version -c '' 2>/dev/null || $(MAKE) test-newest PYTHON=python$$version || exit; done
 
 clean:  ## forget everything that was built
-	rm -rf $(VENV) $(DING) $(MLAGENTS) $(OLD_GYMNASIUM) $(TASKS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(DING) $(MLAGENTS) $(OLD_GYMNASIUM) $(TASKS) $(NEIGHBOURS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -60,6 +60,7 @@ NEEDS |= {
     "evaluation.md": "stable_baselines3",
     "recipes/rl-zoo.md": "rl_zoo3",
     "recipes/optuna.md": "optuna",
+    "other-libraries.md": "torchrl",  # `make neighbours-test` runs its programs
 }
 NEEDS |= {"recipes/mujoco.md": "mujoco", "recipes/atari.md": "cv2", "tensors.md": "torch"}
 
