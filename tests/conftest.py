@@ -14,7 +14,7 @@ from typing import Any
 import cpu_seconds
 import pytest
 from hypothesis import HealthCheck, settings
-from programs import children, collect, script, start_method  # noqa: F401 - fixtures for all tests
+from programs import children, collect, script, start_method, warm  # noqa: F401 - fixtures for all tests
 from reaper import note_test, start_reaper
 
 from remuda import _core

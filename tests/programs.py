@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 from reaper import processes_with
+from warm import Warm, WarmProgram
 
 from remuda import Pool
 from remuda._system import finalizers
@@ -92,13 +93,16 @@ def stopped(pid: int) -> Iterator[None]:
 class Script:
     """A program and all its descendants, which inherit a mark in their environment."""
 
-    def __init__(self, directory: Path, code: str, *options: str, **variables: str) -> None:
+    def __init__(self, warm: Warm, directory: Path, code: str, *options: str, **variables: str) -> None:
         self.mark = f"REMUDA_TEST={directory}"
         path = directory / "script.py"
         path.write_text(f"from script_head import *\n{code}")
-        (directory / "script_head.py").write_text(HEAD)
         environment = {**os.environ, **variables, "REMUDA_TEST": str(directory)}
-        environment["PYTHONPATH"] = os.pathsep.join([str(directory), str(Path(__file__).parent), *sys.path])
+        import_path = [str(directory), str(Path(__file__).parent), *sys.path]
+        environment["PYTHONPATH"] = os.pathsep.join(import_path)
+        if not options and not variables:
+            self.process: subprocess.Popen[str] = WarmProgram(warm, path, [str(directory), *import_path], environment)
+            return
         self.process = subprocess.Popen(
             [sys.executable, *options, str(path)],
             stdin=subprocess.PIPE,
@@ -151,35 +155,6 @@ class Script:
         return self.process.returncode, out, err
 
 
-HEAD = '''
-import ctypes, json, os, re, signal, subprocess, sys, threading
-import gymnasium, numpy as np
-from pathlib import Path
-from pool_envs import *
-from remuda import *
-from remuda._engine.options import settings
-
-settings.DEFAULT_NUM_WORKERS = None  # as in `conftest.py`
-
-def say(value):
-    sys.stdout.flush()
-    os.write(1, json.dumps(value).encode() + b"\\n")  # at once: workers say something at the same time
-
-def pids(pool):
-    return [worker.pid for worker in pool.workers]
-
-def hold_the_gil(*_):
-    """In native code, for ever."""
-    ctypes.PyDLL(None).pause()
-
-def burn_the_cpu(*_):
-    """In native code, for as good as ever, with the GIL."""
-    re.match("(a+)+$", "a" * 100 + "b")
-
-def wait_for_ever(*_):
-    threading.Event().wait()
-'''
-
 
 @pytest.fixture(params=["forkserver", "spawn", "fork"])
 def start_method(request: pytest.FixtureRequest) -> Any:
@@ -187,12 +162,20 @@ def start_method(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Warm]:
+    one = Warm()
+    yield one
+    one.close()
+
+
 @pytest.fixture
-def script(tmp_path: Path) -> Iterator[Callable[..., Script]]:
+def script(warm: Warm, tmp_path: Path) -> Iterator[Callable[..., Script]]:
+    """Starts programs, in new interpreters if they have options or variables."""
     started = []
 
     def start(code: str, *options: str, **variables: str) -> Script:
-        started.append(Script(tmp_path, code, *options, **variables))
+        started.append(Script(warm, tmp_path, code, *options, **variables))
         return started[-1]
 
     yield start

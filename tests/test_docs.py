@@ -443,7 +443,7 @@ def check_python(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_lead_to_headings(page: Path) -> None:
+def test_links_have_targets(page: Path) -> None:
     text = page.read_text().replace(f"({ADDRESS}", "(")
     for path, heading in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", text):
         target = page.parent / path if path else page

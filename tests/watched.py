@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyte
-from programs import HEAD
 
 # A program that steps until it reads a line. Env 3 is slow. Env 5 hangs at action 9.
 PROGRAM = """
@@ -160,7 +159,7 @@ def terminal(*arguments: str, columns: int = 80, lines: int = 24, cwd: Path, **v
 @contextmanager
 def terminal_of(code: str, cwd: Path, **variables: str) -> Iterator[Terminal]:
     """A terminal that runs a program, in the form of those of `Script`."""
-    (cwd / "program.py").write_text(f"{HEAD}\n{code}")
+    (cwd / "program.py").write_text(f"from script_head import *\n{code}")
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     one = Terminal([sys.executable, "program.py"], 80, 24, cwd, PYTHONPATH=path, **variables)
     try:
