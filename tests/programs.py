@@ -155,7 +155,6 @@ class Script:
         return self.process.returncode, out, err
 
 
-
 @pytest.fixture(params=["forkserver", "spawn", "fork"])
 def start_method(request: pytest.FixtureRequest) -> Any:
     """Runs a test with each start method, unless the test has other parameters."""

@@ -55,7 +55,7 @@ class WarmProgram(subprocess.Popen[str]):
         super().__init__([str(path)], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
     def _execute_child(self, *arguments: Any) -> None:
-        stdin, to_stdin, from_stdout, stdout, from_stderr, stderr = arguments[10:16]
+        stdin, _, _, stdout, _, stderr = arguments[10:16]
         self.pid = self._warm.ask({**self._told, "directory": os.getcwd()}, [stdin, stdout, stderr])
         self._child_created = True
         for fd in (stdin, stdout, stderr):

@@ -239,9 +239,7 @@ def fail(*_: Any) -> Any:
 
 def test_a_torn_last_line_is_cut_and_its_unit_played_again(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
-    run = partial(
-        evaluate_tasks, still, WALKS, episodes=3, num_envs=1, results=file, label="still", backend="serial"
-    )
+    run = partial(evaluate_tasks, still, WALKS, episodes=3, num_envs=1, results=file, label="still", backend="serial")
     first = run()
     whole = file.read_bytes()
     for cut in (1, 30, len(whole) - 20):  # within the last row, and within the line of the run

@@ -351,7 +351,8 @@ with Pool([TextEnv]) as pool:
 
 def _kill_in_the_middle(run: Script, pid: int) -> None:
     """Waits until the writer has stopped the reader and filled its socket, and kills it before the reader continues."""
-    os.waitid(os.P_PID, run.process.pid, os.WSTOPPED | os.WNOWAIT)
+    while Path(f"/proc/{run.process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        pass
     await_sleep(pid)
     watched = Watched([pid])
     os.kill(pid, signal.SIGKILL)

@@ -258,7 +258,8 @@ def is_running(pid: int) -> bool:
 
 
 # The tests cover each accident under each policy, and each cell of the document's tables. All other combinations are
-# equivalent, because the pool's reaction depends only on the kind of accident. `make soak` has each accident in each phase.
+# equivalent, because the pool's reaction depends only on the kind of accident. `make soak` has each accident in each
+# phase.
 CELLS = covering(
     [cell for cell in product(ROWS, Phase, OUTCOMES) if OUTCOMES[cell[2]][cell[0].kind][cell[1]] is not Outcome.NEVER],
     lambda cell: cell[:2] if MINUTES else (),
