@@ -9,7 +9,6 @@ needed. A member that several classes inherit is described at the first one, and
 
 from __future__ import annotations
 
-import ast
 import functools
 import importlib.util
 import inspect
@@ -65,25 +64,17 @@ def prose(text: str) -> str:
     shown = list[str]()
     for words, block in zip(parts[::2], [*parts[1::2], ""], strict=True):
         plain = re.sub(r":\w+:`", "`", re.sub(r"``([^`\n]+)``", r"`\1`", words.strip("\n")))
-        plain = re.sub(r"(?:(?<=\S)\n|^|(?<=\n\n))(Raises|Returns|Yields): ", r"\n\n**\1:** ", plain).lstrip("\n")
+        plain = re.sub(r"(?:^|\n+)(Raises|Returns|Yields): ", r"\n\n**\1:** ", plain).lstrip("\n")
         shown.append(re.sub("::$", ":", plain.removesuffix(" ::")))
         lines = textwrap.dedent(block).strip("\n")
-        shown.append(lines and f"```{language(lines)}\n{lines}\n```")
+        shown.append(lines and f"```{'pycon' if lines.startswith('>>>') else 'python'}\n{lines}\n```")
     return "\n\n".join(filter(None, shown))
-
-
-def language(code: str) -> str:
-    try:
-        ast.parse(code)
-    except SyntaxError:
-        return "pycon" if code.startswith(">>>") else "text"
-    return "python"
 
 
 def first_sentence(text: str) -> str:
     """Returns the first sentence of a docstring, for a cell of a table."""
     paragraph = " ".join(prose(text.partition("\n\n")[0]).split())
-    sentence = re.match(r".*?\.(?= [^a-z]|$)|.*", paragraph)
+    sentence = re.match(r".*?\.(?= [^a-z\d]|$)|.*", paragraph)
     return sentence[0].rstrip(":").replace("|", r"\|") if sentence else ""
 
 
@@ -94,11 +85,16 @@ def code(signature: str) -> str:
         depth += (char in "([{") - (char in ")]}")
         kept += char if char != " " or (depth == 1 and kept.endswith(",")) else "\0"
     lines = textwrap.fill(kept, WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-    return f"```python\n{lines}\n```".replace("\0", " ")
+    return f"```python\n{lines}\n```".replace("\0", " ").replace("'", '"')  # griffe's quotes are those of `repr`
 
 
 def signature(function: Any, name: str, *, with_result: bool = True) -> str:
-    return code(re.sub(r"\((self|cls)(, )?", "(", function.signature(return_type=with_result, name=name), count=1))
+    shown = re.sub(r"\((self|cls)(, )?", "(", function.signature(return_type=with_result, name=name), count=1)
+    for one in function.parameters:
+        if isinstance(one.default, griffe.ExprName):  # a constant
+            value = function.modules_collection[one.default.canonical_path].value
+            shown = shown.replace(f"= {one.default}", f"= {value}")
+    return code(shown)
 
 
 def text_of(docstring: str) -> Iterator[str]:
@@ -166,7 +162,7 @@ class Reference:
 
         def link(span: re.Match[str]) -> str:
             for full in (f"{module}.{span[1]}", f"remuda.{span[1]}", span[1], span[1].removeprefix("remuda.")):
-                if full in self._homes and full != mark[2] and ("." in span[1] or span[1][0].isupper()):
+                if full in self._homes and full != mark[2] and "." in full and re.search("[A-Z._]", span[1]):
                     home = self._homes[full]
                     return f"[`{span[1]}`]({'' if home == page else home}#{anchor(full)})"
             return span[0]
@@ -236,7 +232,8 @@ class Reference:
             if title:
                 yield f"{level}# {title}"
                 for (name,), default, text in entries(body):
-                    yield from (f"{level}## {name}", f"`{keys[name].annotation}`, default `{default}`", prose(text))
+                    kind = str(keys[name].annotation).replace("'", '"')
+                    yield from (f"{level}## {name}", f"`{kind}`, default `{default}`", prose(text))
 
 
 def main() -> None:
