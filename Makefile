@@ -32,7 +32,7 @@ PYTEST := -m pytest $(SLOW) --numprocesses $(JOBS) --dist worksteal --ignore tes
 FACE   := -m pytest $(SLOW)  # those of one face take as long as the others meanwhile
 
 .PHONY: help venv demo test check nightly pytest lint style types format core-test site-unbuilt sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested ray-test ray-untested mlagents-test mlagents-untested bench \
-    old-gymnasium-test old-gymnasium-untested tasks-test tasks-untested neighbours-test neighbours-untested wheels docs test-portable test-free-threaded free-threaded-untested test-lowest test-newest test-pythons clean
+    old-gymnasium-test old-gymnasium-untested tasks-test tasks-untested neighbours-test neighbours-untested wheels docs reference test-portable test-free-threaded free-threaded-untested test-lowest test-newest test-pythons clean
 
 # Without Spin, `make test` reports that the models were not verified.
 FORMAL := $(if $(shell command -v spin 2>/dev/null),build/formal.stamp,formal-unchecked)
@@ -193,7 +193,7 @@ pytest: $(VENV)/test.stamp
 build/formal.stamp: $(wildcard formal/*.pml) formal/check.py
 build/types.stamp: $(VENV)/test.stamp tests/test_types.py tests/test_public_names.py tests/user_program.py
 build/core-test.stamp: $(VENV)/test.stamp CMakePresets.json $(wildcard tests/core/*)
-build/docs.stamp: $(VENV)/test.stamp $(wildcard *.md) formal/README.md $(shell find docs tests/faces/support/alf_stand_in -type f -not -path '*/__pycache__/*')
+build/docs.stamp: $(VENV)/test.stamp $(wildcard *.md) formal/README.md $(shell find docs -type f -not -path '*/__pycache__/*')
 build/%.stamp:
 	@$(MAKE) --no-print-directory $*
 	@mkdir -p build && touch $@
@@ -298,6 +298,9 @@ wheels: $(BIN)/python  ## wheels for the Pythons that are found here, each tried
 # warnings, so after a failure all pages are read again.
 docs: $(VENV)/test.stamp  ## the documentation site: build/docs/index.html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs || { rm -rf build/docs/.doctrees; exit 1; }
+
+reference: $(VENV)/test.stamp  ## the docstrings in docs/reference, anew
+	$(BIN)/python packaging/reference.py
 
 site-unbuilt:
 	@echo "SKIPPED: the documentation site was not built, because Sphinx needs Python 3.11 or newer (make clean test PYTHON=python3.11)."
