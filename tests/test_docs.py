@@ -249,7 +249,6 @@ EPILOGUES = {
 # Replacements that make blocks run faster.
 SHORTER = {
     "* 64": "* 4",
-    "[make] * 8, num_workers=2": "[make] * 2, num_workers=1",  # workers import an emulator
     "[make_many] * 2": "[make_many]",
     "num_envs=64": "num_envs=4",
     "range(1000)": "range(10)",
