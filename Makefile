@@ -1,4 +1,5 @@
 # `make demo` and `make test` set up all that they need, in .venv, .venv-ding, .venv-mlagents, .venv-old-gymnasium and .venv-tasks.
+# `make nightly` also sets up .venv-neighbours.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -26,12 +27,12 @@ export PYTHONDONTWRITEBYTECODE :=
 JOBS   ?= 4
 SLOW   := --durations=50  # prints the slowest tests
 USER_TYPES := tests/test_types.py  # type checkers read all of NumPy and Gymnasium
-# All tests of clusters share one cluster, which takes seconds to start, so they are a run of their own.
+# All tests of clusters share one cluster, which takes seconds to start, so they are a run of their own (ray-test).
 PYTEST := -m pytest $(SLOW) --numprocesses $(JOBS) --dist worksteal --ignore tests/cluster --ignore $(USER_TYPES)
 FACE   := -m pytest $(SLOW)  # those of one face take as long as the others meanwhile
 
 .PHONY: help venv demo test check nightly pytest lint style types format core-test site-unbuilt sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested ray-test ray-untested mlagents-test mlagents-untested bench \
-    old-gymnasium-test old-gymnasium-untested tasks-test tasks-untested wheels docs test-portable test-free-threaded free-threaded-untested test-lowest test-newest test-pythons clean
+    old-gymnasium-test old-gymnasium-untested tasks-test tasks-untested neighbours-test neighbours-untested wheels docs reference test-portable test-free-threaded free-threaded-untested test-lowest test-newest test-pythons clean
 
 # Without Spin, `make test` reports that the models were not verified.
 FORMAL := $(if $(shell command -v spin 2>/dev/null),build/formal.stamp,formal-unchecked)
@@ -58,6 +59,11 @@ OLD_GYMNASIUM_PINS := tests/faces/old_gymnasium_requirements.txt
 TASKS      := .venv-tasks
 TASKS_EVAL := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info < (3, 14) and print(1)'),tasks-test,tasks-untested)
 TASKS_PINS := tests/training/tasks_requirements.txt
+
+# RLlib holds Gymnasium at an older release than the other tests.
+NEIGHBOURS      := .venv-neighbours
+NEIGHBOURS_PAGE := $(if $(shell $(PYTHON) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) and print(1)'),neighbours-test,neighbours-untested)
+NEIGHBOURS_PINS := tests/faces/neighbours_requirements.txt
 
 # The first Python without the GIL that remuda supports.
 PYTHON_FREE_THREADED ?= $(shell command -v python3.14t 2>/dev/null)
@@ -152,25 +158,32 @@ $(TASKS)/test.stamp: $(TASKS)/peers.stamp $(WHEEL)
 	$(TASKS)/bin/python $(INSTALL_WHEEL)
 	@touch $@
 
+$(NEIGHBOURS)/peers.stamp: $(NEIGHBOURS_PINS)
+	$(PYTHON) -m venv --clear $(NEIGHBOURS)
+	$(NEIGHBOURS)/bin/python -m pip install --quiet --constraint $(NEIGHBOURS_PINS) torch
+	$(NEIGHBOURS)/bin/python -m pip install --quiet --requirement $(NEIGHBOURS_PINS)
+	@touch $@
+
+$(NEIGHBOURS)/test.stamp: $(NEIGHBOURS)/peers.stamp $(WHEEL)
+	$(NEIGHBOURS)/bin/python $(INSTALL_WHEEL)
+	@touch $@
+
 venv: $(VENV)/test.stamp  ## .venv, with remuda as it is now and what the tests need
 
 demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain loop
 	$(BIN)/python -m remuda demo
 
-# Checks run at the same time. Each prints its output when it is done, except pytest, which shows its progress. Tests of
-# clusters come last, because nodes take minutes to start on busy cores. A watchdog ends a test that hangs
-# (tests/conftest.py). If a check fails, the others still run, and then `make` fails.
-CHECKS := pytest style build/types.stamp build/core-test.stamp $(SITE) $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE) $(OLD_GYMNASIUM_FACE) $(TASKS_EVAL) $(FREE_THREADED)
+# Checks run at the same time. Each prints its output when it is done, except pytest, which shows its progress. A watchdog
+# ends a test that hangs (tests/conftest.py). If a check fails, the others still run, and then `make` fails.
+CHECKS := $(RAY) pytest style build/types.stamp build/core-test.stamp $(SITE) $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE) $(OLD_GYMNASIUM_FACE) $(TASKS_EVAL) $(FREE_THREADED)
 test: $(WHEEL)  ## everything that must hold: style, types, the core's own tests, its models, the site, the tests
-	@failed=0; \
-	$(MAKE) --no-print-directory --jobs --keep-going --output-sync=target AT_ONCE='>&3 2>&3' $(CHECKS) 3>&1 || failed=1; \
-	$(MAKE) --no-print-directory $(RAY) || failed=1; exit $$failed
+	@$(MAKE) --no-print-directory --jobs --keep-going --output-sync=target AT_ONCE='>&3 2>&3' $(CHECKS) 3>&1
 
 check: style types  ## what your change touches, in two minutes: style, types, and some of the tests
 	$(BIN)/python packaging/check.py
 
 nightly: sanitize soak test-portable test-lowest test-pythons  ## what takes hours: sanitizers, random faults, learning, other systems and Pythons
-	REMUDA_SOAK_MINUTES=$(MINUTES) $(MAKE) --no-print-directory $(DING_FACE) $(MLAGENTS_FACE)
+	REMUDA_SOAK_MINUTES=$(MINUTES) $(MAKE) --no-print-directory $(DING_FACE) $(MLAGENTS_FACE) $(NEIGHBOURS_PAGE)
 
 pytest: $(VENV)/test.stamp
 	$(BIN)/python $(PYTEST) $(AT_ONCE)
@@ -180,7 +193,7 @@ pytest: $(VENV)/test.stamp
 build/formal.stamp: $(wildcard formal/*.pml) formal/check.py
 build/types.stamp: $(VENV)/test.stamp tests/test_types.py tests/test_public_names.py tests/user_program.py
 build/core-test.stamp: $(VENV)/test.stamp CMakePresets.json $(wildcard tests/core/*)
-build/docs.stamp: $(VENV)/test.stamp $(wildcard *.md) formal/README.md $(shell find docs tests/faces/support/alf_stand_in -type f -not -path '*/__pycache__/*')
+build/docs.stamp: $(VENV)/test.stamp $(wildcard *.md) formal/README.md $(shell find docs -type f -not -path '*/__pycache__/*')
 build/%.stamp:
 	@$(MAKE) --no-print-directory $*
 	@mkdir -p build && touch $@
@@ -269,6 +282,12 @@ tasks-test: $(TASKS)/test.stamp  ## evaluations of tasks in gym-pusht and MetaWo
 tasks-untested:
 	@echo "SKIPPED: evaluations in gym-pusht were not tested, because its pymunk needs Python 3.13 or older (make clean test PYTHON=python3.13)."
 
+neighbours-test: $(NEIGHBOURS)/test.stamp  ## the programs of docs/other-libraries.md, beside TorchRL, RLlib and skrl
+	$(NEIGHBOURS)/bin/python $(FACE) tests/faces/gymnasium/test_neighbours.py
+
+neighbours-untested:
+	@echo "SKIPPED: TorchRL, RLlib and skrl were not tested, because their company needs Python 3.11 to 3.13 (make clean nightly PYTHON=python3.13)."
+
 bench: $(VENV)/demo.stamp  ## a quick look at the benchmarks
 	$(BIN)/python benchmarks/throughput.py --quick --any-round --against gymnasium
 
@@ -279,6 +298,9 @@ wheels: $(BIN)/python  ## wheels for the Pythons that are found here, each tried
 # warnings, so after a failure all pages are read again.
 docs: $(VENV)/test.stamp  ## the documentation site: build/docs/index.html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs || { rm -rf build/docs/.doctrees; exit 1; }
+
+reference: $(VENV)/test.stamp  ## the docstrings in docs/reference, anew
+	$(BIN)/python packaging/reference.py
 
 site-unbuilt:
 	@echo "SKIPPED: the documentation site was not built, because Sphinx needs Python 3.11 or newer (make clean test PYTHON=python3.11)."
@@ -329,4 +351,4 @@ test-pythons:  ## `make test-newest` on every Python that is found here
 	    ! python$$version -c '' 2>/dev/null || $(MAKE) test-newest PYTHON=python$$version || exit; done
 
 clean:  ## forget everything that was built
-	rm -rf $(VENV) $(DING) $(MLAGENTS) $(OLD_GYMNASIUM) $(TASKS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(DING) $(MLAGENTS) $(OLD_GYMNASIUM) $(TASKS) $(NEIGHBOURS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -60,6 +60,7 @@ def _own_tests(changed: list[Path]) -> Iterator[str]:
             yield from _OF_THE_CORE
         elif path.parts[:2] == ("src", "remuda"):
             yield _tests_of(path)
+            yield "tests/test_reference.py"
         elif path.suffix == ".md":
             yield "tests/test_docs.py"
 

@@ -140,10 +140,11 @@ def in_cpp(source: str) -> Iterator[Line]:
 
 def in_markdown(source: str) -> Iterator[Line]:
     def prose() -> Iterator[Line]:
-        is_code = False
+        is_code = is_docstring = False
         for line, text in enumerate(source.splitlines(), 1):
             is_code ^= text.lstrip().startswith("```")
-            if not is_code and text.strip() and not text.startswith(("```", "    ", "|", "#", "<")):
+            is_docstring = text.startswith("<!-- docstring") or (is_docstring and text != "<!-- end -->")
+            if not (is_code or is_docstring) and text.strip() and not text.startswith(("```", "    ", "|", "#", "<")):
                 yield line, text.strip(" -*:")
 
     yield from runs(prose())

@@ -1,11 +1,12 @@
-"""Runs the code of all documentation pages in one program, because most of the time would be spent on starting
-programs.
+"""Reads documentation pages, and runs the code of all of them in one program, because most of the time would be spent
+on starting programs.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -31,7 +32,6 @@ def run(page):
     namespace, line = {"__name__": "docs"}, 0
     try:
         for line, code in page["blocks"]:
-            namespace["BLOCK"] = code
             exec(page["prelude"], namespace)
             exec(compile("\\n" * (line - 1) + code, page["name"], "exec"), namespace)
             for value in list(namespace.values()):
@@ -58,6 +58,12 @@ for told in sys.stdin:
         failed = run(json.loads(told))
     print(json.dumps(failed), file=answers, flush=True)
 """
+
+
+def written(page: Path) -> str:
+    """Returns what was written for a page: without the docstrings in it, and with empty lines in their place."""
+    inserted = re.compile(r"^<!-- docstring.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
+    return inserted.sub(lambda found: "\n" * found[0].count("\n"), page.read_text())
 
 
 class Reader:

@@ -24,7 +24,7 @@ ACTS: dict[str, Callable[..., Any]] = {
 """One act for each kind of fault. A hang ends by a deadline of `policy_against`."""
 
 
-LIMIT = 0.3  # seconds until a hanging env is killed; working envs stay far below it, even on a busy machine
+LIMIT = 1.0  # seconds until a hanging env is killed; working envs stay far below it, even on a busy machine
 
 
 def policy_against(kind: str, policy: Any) -> FaultPolicy:

@@ -29,7 +29,7 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "vector_size": (None, WIDTH),
     "parts": (1, 2, IN_THREADS),
     "renew_every": (None, 2),
-    "faults": ("raise", "restart", "report"),  # "report": "restart", but faults in resets are reported
+    "faults": ("raise", "restart", "report", "resume"),  # "report": "restart", but faults in resets are reported
     "deadlines": (False, True),
     "max_concurrency": (None, 1),
     "seeding": ("gymnasium", "per_episode"),
@@ -62,6 +62,7 @@ _VECTOR = ("vector_size", WIDTH)
 _AHEAD = ("resets_ahead", True)
 _SPARES = ("spares", SPARES)
 _REPORT = ("faults", "report")
+_RESUME = ("faults", "resume")
 _BY_CALLER = "only the caller of a reset can decide"
 
 REFUSALS = (
@@ -82,6 +83,7 @@ REFUSALS = (
     Refusal((_VECTOR, _REPORT), _ONE_BY_ONE),
     *(Refusal((_REPORT, ("autoreset", mode)), _BY_CALLER) for mode in ("next_step", "same_step", "background")),
     Refusal((_REPORT, _AHEAD), _BY_CALLER),
+    Refusal((_VECTOR, _RESUME), _ONE_BY_ONE),
 )
 
 
@@ -175,7 +177,7 @@ def pool_arguments(combination: Combination, directory: Path) -> dict[str, Any]:
     chosen, slots = dict(combination), SLOTS // (combination["vector_size"] or 1)
     seconds = 2.0 if chosen["deadlines"] else None
     policy = FaultPolicy(
-        "raise" if chosen["faults"] == "raise" else "restart",
+        "restart" if chosen["faults"] == "report" else chosen["faults"],
         resets="report" if chosen["faults"] == "report" else "retry",
         step_timeout=seconds,
         reset_timeout=seconds,
@@ -212,7 +214,7 @@ WHY = (
     "a vector env in a thread cannot be left",
     "only the caller of a reset can decide what follows when it fails",
 )
-_REASONS = (0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 0, 8, 8, 8, 8)  # an index in `WHY` for each refusal
+_REASONS = (0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 0, 8, 8, 8, 8, 0)  # an index in `WHY` for each refusal
 
 WHY_NOT = (
     "a reset between two rows of the rollout is not a step and has no row",
@@ -233,6 +235,7 @@ _NAMES: dict[Choice, str] = {
     ("renew_every", 2): "`renew_every`",
     ("faults", "restart"): '`faults="restart"`',
     _REPORT: '`FaultPolicy(resets="report")`',
+    _RESUME: '`faults="resume"`',
     ("deadlines", True): "deadlines",
     ("max_concurrency", 1): "`max_concurrency`",
     ("seeding", "per_episode"): '`seeding="per_episode"`',

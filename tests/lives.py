@@ -107,7 +107,8 @@ class Maker:
         return Pool(self.env_fns(SLOTS + self.combination["spares"]), **arguments)
 
     def env_fns(self, num_envs: int = SLOTS, first_tag: int = 0) -> list[Any]:
-        env_fns = scripted(num_envs, self.directory, self.width, first_tag)
+        counts_builds = self.combination["faults"] != "resume"
+        env_fns = scripted(num_envs, self.directory if counts_builds else None, self.width, first_tag)
         if self.width == 1 or self.is_twin:
             return env_fns
         return vectors(env_fns, self.width, self.combination["autoreset"])
@@ -174,6 +175,7 @@ class Life:
         self._combination, self._width, self._is_twin = maker.combination, maker.width, maker.is_twin
         self._slots, self._limits, self._draw = whole.env_ids.tolist(), maker.limits(), random.Random(seed)
         self._mode, self._restarts = self._combination["autoreset"], self._combination["faults"] != "raise"
+        self._resumes = self._combination["faults"] == "resume"
         self._has_threads = self._combination["backend"] == "thread"
         num_envs = SLOTS + self._combination["spares"]
         workers = features.pool_arguments(self._combination, maker.directory)["num_workers"]
@@ -362,13 +364,17 @@ class Life:
         if self._combination["calls"] and self._is_calm():
             self._whole.set_attr("bonus", self._draw.randrange(9), lasting=True)
             self._see(self._whole.get_attr("bonus"))
+            self._begin_anew(self._slots)
 
     def call_in_flight(self) -> None:
         if not (self._combination["calls"] and self._is_calm()):
             return
 
         def ask() -> None:
-            assert self._whole.apply(lambda _: 5) == [5] * len(self._slots)
+            if self._resumes:  # another call might change the env
+                assert len(self._whole.get_attr("bonus")) == len(self._slots)
+            else:
+                assert self._whole.apply(lambda _: 5) == [5] * len(self._slots)
             for part in self._parts:
                 if part.pending:
                     with pytest.raises(StateError, match="in flight"):
@@ -406,7 +412,11 @@ class Life:
         for slot, row in rows.items():
             assert (self._last[slot].obs, self._last[slot].ends) == (row.obs, row.ends)
         self._last.update(rows)
-        if self._combination["crash_dir"]:  # otherwise the next record would not begin with an episode
+        self._begin_anew(slots)
+
+    def _begin_anew(self, slots: Sequence[int]) -> None:
+        """Resets envs that were put into a state or called, so that the next record, or replay, begins with a reset."""
+        if self._combination["crash_dir"] or self._resumes:
             self._reset(slots)
 
     def fork_state(self) -> None:
@@ -416,8 +426,7 @@ class Life:
             return
         if self._are_in_mid_episode(slots) and not self._changes_envs():
             self._see(part.fork_state(slots[0], slots, state_fns=(take, put)).obs.tolist())
-            if self._combination["crash_dir"]:
-                self._reset(slots)
+            self._begin_anew(slots)
 
     def replace(self) -> None:
         part = self._draw.choice(self._parts)
@@ -490,7 +499,8 @@ class Life:
         if "death" in self._kinds(in_reset=False) and self._are_in_mid_episode(slots):
             if not self._is_twin:
                 kill(self._pool, self._worker_of(slots[0]))
-            self._owing.update(slots)
+            if not self._resumes:
+                self._owing.update(slots)
 
     def kill_in_flight(self) -> None:
         """Kills a worker while commands are in flight. Its rows are those of the commands, or report the fault."""
@@ -501,7 +511,9 @@ class Life:
             return
         before, slots = dict(self._last), self._steppable()
         command, is_dropped = self._draw.choice([self._step_on, self._observe_on]), self._draw.random() < 0.3
-        if self._is_twin:
+        if self._is_twin and self._resumes:
+            command(slots)
+        elif self._is_twin:
             self._send_steps(dict.fromkeys(struck, FAIL["exception"]))  # rebuilds the envs, as the death does
             command([slot for slot in slots if slot not in struck])
         else:
@@ -511,7 +523,7 @@ class Life:
             part.discard()
         self._drain()
         rows, self._rows, self._sent = self._rows, {}, set()
-        of_struck = {slot: rows.pop(slot) for slot in struck if slot in rows}
+        of_struck = {} if self._resumes else {slot: rows.pop(slot) for slot in struck if slot in rows}
         self._see({slot: self._comparable(rows[slot]) for slot in sorted(rows)})
         for slot, (row, *_) in () if self._is_twin else of_struck.items():
             old, obs = before[slot].obs, row.obs if row.final_obs is None else row.final_obs
@@ -590,7 +602,8 @@ class Life:
         slot = self._draw.choice(order)
 
         def victims() -> list[int]:
-            if (kind == "exception" or self._has_threads) and not (self._width > 1 and self._restarts):
+            is_alone = kind == "exception" or self._has_threads or self._resumes
+            if is_alone and not (self._width > 1 and self._restarts):
                 return self._vector_of(slot)
             return self._slots_of(self._worker_of(slot))
 

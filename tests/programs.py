@@ -113,7 +113,7 @@ class Script:
         """Returns the next value that the program wrote with `say`."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, self.process.communicate()[1]
+        assert line, (self.process.communicate()[1], self.process.returncode)
         return json.loads(line)
 
     def write_line(self) -> None:

@@ -1,4 +1,4 @@
-"""Envs with episodes that can be played again exactly, and some with episodes that cannot. Workers import this module."""
+"""Envs with episodes that can be played again exactly, and some without. Workers import this module."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class OddWalkEnv(WalkEnv):
             case "global random":
                 obs[1] = random.random()
             case "global numpy":
-                reward = float(np.random.normal())  # noqa: NPY002 - what some envs do
+                reward = float(np.random.normal())
             case "file":
                 info["builds"] = self.builds
             case "late":

@@ -33,19 +33,22 @@ class ScriptedEnv(gymnasium.Env[Any, Any]):
 
     The reward is the last two digits of the action plus `bonus`. Infos have the arguments of resets, the number of
     steps, and after two steps a text. An episode has `length` steps. `builds`: a file with one byte for each build for
-    this place. `reuses`: whether it writes all observations to one array.
+    this place; None: builds and episodes are not counted, so that the env is the same when an episode is played again.
+    `reuses`: whether it writes all observations to one array.
     """
 
-    def __init__(self, tag: int, length: int, builds: Path, *, reuses: bool) -> None:
+    def __init__(self, tag: int, length: int, builds: Path | None, *, reuses: bool) -> None:
         self.observation_space = spaces.Box(-1, 2**40, (5,), np.int64)
         self.action_space = spaces.Discrete(1000)
         self.tag, self.length, self.bonus = tag, length, 0
         self.episodes = self.steps = 0
         self.last_action, self._next_reset = -1, 0
         self._buffer = np.zeros(5, np.int64) if reuses else None
-        with builds.open("ab") as file:
-            file.write(b".")
-        self.life = builds.stat().st_size
+        self.life = 0
+        if builds is not None:
+            with builds.open("ab") as file:
+                file.write(b".")
+            self.life = builds.stat().st_size
 
     def _observe(self) -> Any:
         return np.array([self.tag, self.life, self.episodes, self.steps, self.last_action])
@@ -61,7 +64,7 @@ class ScriptedEnv(gymnasium.Env[Any, Any]):
         fail, self._next_reset = self._next_reset, 0
         if fail:
             _ACTS[fail]()
-        self.episodes = 1 if seed is not None else self.episodes + 1
+        self.episodes = 0 if self.life == 0 else 1 if seed is not None else self.episodes + 1
         self.steps, self.last_action = 0, -1
         return self._observe_again(), {"seed": -1 if seed is None else seed, "level": (options or {}).get("level", -1)}
 
@@ -117,12 +120,13 @@ def put(env: Any, state: Any) -> None:
     core.episodes, core.steps, core.last_action, core._next_reset = state
 
 
-def scripted(num_envs: int, directory: Path, width: int, first_tag: int = 0) -> list[EnvFn]:
+def scripted(num_envs: int, directory: Path | None, width: int, first_tag: int = 0) -> list[EnvFn]:
     """Returns factories. Each `width` neighbours end their episodes together. `directory`: for the files that count
-    builds.
+    builds; None: see `ScriptedEnv`.
     """
     reuses = width == 1  # SyncVectorEnv does not copy the terminal observation before it resets
-    return [_make(first_tag + i, 2 + i // width % 3, directory / f"builds-{i}", reuses) for i in range(num_envs)]
+    files = [None if directory is None else directory / f"builds-{i}" for i in range(num_envs)]
+    return [_make(first_tag + i, 2 + i // width % 3, files[i], reuses) for i in range(num_envs)]
 
 
 def vectors(env_fns: list[EnvFn], width: int, mode: str) -> list[EnvFn]:
@@ -131,7 +135,7 @@ def vectors(env_fns: list[EnvFn], width: int, mode: str) -> list[EnvFn]:
     return [_vector(env_fns[first : first + width], mode) for first in range(0, len(env_fns), width)]
 
 
-def _make(tag: int, length: int, builds: Path, reuses: bool) -> EnvFn:
+def _make(tag: int, length: int, builds: Path | None, reuses: bool) -> EnvFn:
     return lambda: ScriptedEnv(tag, length, builds, reuses=reuses)
 
 

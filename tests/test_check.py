@@ -29,6 +29,7 @@ def check(monkeypatch: pytest.MonkeyPatch) -> Any:
         ("src/remuda/_training/tasks/task.py", "tests/training"),
         ("src/remuda/sb3/part.py", "tests/faces/sb3"),
         ("src/remuda/errors.py", "tests/test_public_names.py"),
+        ("src/remuda/errors.py", "tests/test_reference.py"),
         ("tests/wire/test_blobs.py", "tests/wire/test_blobs.py"),
         ("tests/vector_reward_envs.py", "tests/faces/test_vector_rewards.py"),
         ("docs/pool.md", "tests/test_docs.py"),

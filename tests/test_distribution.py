@@ -36,6 +36,17 @@ def test_the_installed_distribution_has_the_name() -> None:
     assert metadata.version(NAME) == remuda.__version__
 
 
+def test_the_citation_has_the_version() -> None:
+    assert f"\nversion: {remuda.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_workflows_pin_actions_by_commit() -> None:
+    """A tag can be moved to other code. Each hash is followed by its version, which Dependabot reads."""
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        for action in re.findall(r"uses: (.*)", path.read_text()):
+            assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), (path, action)
+
+
 def test_commands_name_the_distribution_and_its_extras() -> None:
     extras = declared_extras()
     for path in files():

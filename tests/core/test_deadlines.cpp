@@ -29,7 +29,7 @@ TEST(every_op_has_the_limit_of_its_kind) {
   for (Op op : {Op::kReset, Op::kResetIntoRow, Op::kPrepare}) CHECK_EQ(limit_of(op), 1);
   for (Op op : {Op::kStep, Op::kObserve}) CHECK_EQ(limit_of(op), 2);
   CHECK_EQ(limit_of(Op::kMessage), 3);
-  CHECK_EQ(limit_of(Op::kRebuild), 4);
+  for (Op op : {Op::kRebuild, Op::kResume}) CHECK_EQ(limit_of(op), 4);
   CHECK_EQ(limit_of(Op::kClose), 5);
   CHECK(deadlines.shortest() == 1s);
 }

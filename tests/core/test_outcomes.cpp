@@ -82,7 +82,7 @@ TEST(the_other_fates_depend_on_the_command_only) {
     is(Fate::kLost, Outcome::kDrop);
     is(Fate::kRaised, Outcome::kFail);
     is(Fate::kDying, kAgain);
-    is(Fate::kRenewed, op == Op::kObserve ? kLast : kAgain);
+    for (const Fate fate : {Fate::kRenewed, Fate::kResumed}) is(fate, op == Op::kObserve ? kLast : kAgain);
     is(Fate::kEnded, op == Op::kStep ? Outcome::kReset : kNothing);
   });
 }

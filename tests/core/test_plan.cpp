@@ -30,6 +30,7 @@ Plan random_plan(Random& random) {
   plan.keeps_last = random.coin();
   plan.log_entries = below(3) * below(100);
   plan.log_object_bytes = below(1000);
+  plan.resumes = plan.log_entries != 0 && random.coin();
   plan.lay_out();
   return plan;
 }
@@ -61,6 +62,10 @@ std::vector<Region> regions_of(const Plan& plan) {
   regions.push_back({plan.log_beginnings, sizeof(LogBeginning) * LogBeginning::kPlaces * plan.envs, line});
   regions.push_back({plan.log_kinds, plan.log_rows(), line});
   regions.push_back({plan.log_objects, plan.log_object_bytes * plan.envs, line});
+  if (plan.resumes) {
+    regions.push_back({plan.log_places, sizeof(LogPlace) * plan.envs, line});
+    regions.push_back({plan.log_digests, sizeof(std::uint64_t) * plan.log_rows(), line});
+  }
   for (std::size_t i = 0; i < plan.log_actions.size(); ++i)
     regions.push_back({plan.log_actions[i], plan.action_bytes[i] * plan.log_rows(), line});
   return regions;

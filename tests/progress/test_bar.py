@@ -32,7 +32,6 @@ def counts(*wanted: str) -> Callable[[str], object]:
     ("num_workers", "options"),
     [
         (4, {"start_method": "fork"}),
-        (4, {"start_method": "spawn"}),
         (4, {"backend": "thread"}),
         (1, {"backend": "serial"}),
     ],

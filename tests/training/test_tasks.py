@@ -123,7 +123,7 @@ def test_kills_and_interruptions_change_nothing(deaths: Any, total: int, expecte
     folder, file = tmp_path / "kills", tmp_path / "results.jsonl"
     folder.mkdir()
     mortal = [partial(Mortal, folder, str(scale), deaths, scale) for scale in (1.0, 2.0, -1.0)]
-    for interrupt_at in (10, 20, 30, 40, 50, None):
+    for interrupt_at in (10, 30, 50, None):
         policy, played = Recurrent(interrupt_at), partial(evaluate_tasks, episodes=EPISODES, num_envs=3, seed=3)
         run = partial(played, policy, tasks_of(*mortal), results=file, label="still", attempts=100, faults=AT_ONCE)
         if interrupt_at is not None:
@@ -210,15 +210,16 @@ def test_without_a_label_it_is_the_name_of_the_policy_and_a_digest_of_its_weight
 def test_the_policy_is_called_for_min_envs(tmp_path: Path) -> None:
     sizes = list[int]()
     counting = lambda obs: (sizes.append(len(obs)), still(obs))[1]  # noqa: E731
-    evaluate_tasks(counting, WALKS[:1], episodes=12, num_envs=4, min_envs=4)
+    evaluate_tasks(counting, WALKS[:1], episodes=12, num_envs=4, min_envs=4, backend="thread")
     assert sizes[0] == 4 and set(sizes[:8]) == {4}  # later, fewer envs play
-    results = [evaluate_tasks(still, WALKS, episodes=5, num_envs=n, min_envs=m) for n, m in ((4, 4), (2, 1))]
+    run = partial(evaluate_tasks, still, WALKS, episodes=5, backend="thread")
+    results = [run(num_envs=n, min_envs=m) for n, m in ((4, 4), (2, 1))]
     assert results[0].rows == results[1].rows
 
 
 def test_a_finished_run_starts_nothing(tmp_path: Path) -> None:
     file = tmp_path / "sub" / "results.jsonl"
-    first = evaluate_tasks(still, WALKS, episodes=3, num_envs=2, results=file, label="still")
+    first = evaluate_tasks(still, WALKS, episodes=3, num_envs=2, results=file, label="still", backend="serial")
     text = file.read_text()
     again = evaluate_tasks(
         fail, [remaking(task, fail) for task in WALKS], episodes=3, num_envs=2, results=file, label="still"
@@ -238,20 +239,21 @@ def fail(*_: Any) -> Any:
 
 def test_a_torn_last_line_is_cut_and_its_unit_played_again(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
-    first = evaluate_tasks(still, WALKS, episodes=3, num_envs=1, results=file, label="still")
+    run = partial(evaluate_tasks, still, WALKS, episodes=3, num_envs=1, results=file, label="still", backend="serial")
+    first = run()
     whole = file.read_bytes()
     for cut in (1, 30, len(whole) - 20):  # within the last row, and within the line of the run
         file.write_bytes(whole[:-cut])
         left = file.read_bytes().count(b"\n") - 1
         if left > 0:
             assert len(TaskResults.load(file)) == left
-        assert evaluate_tasks(still, WALKS, episodes=3, num_envs=1, results=file, label="still").rows == first.rows
+        assert run().rows == first.rows
         assert file.read_bytes() == whole
 
 
 def test_a_file_of_another_run_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
-    evaluate_tasks(still, WALKS, episodes=2, num_envs=2, results=file, label="still")
+    evaluate_tasks(still, WALKS, episodes=2, num_envs=2, results=file, label="still", backend="serial")
     text = file.read_text()
     for change, expected in (
         ({"seed": 1}, "seed=1, got seed=0"),
@@ -365,7 +367,7 @@ def test_a_unit_with_a_fault_is_played_again(how: str, backend: Any, kind: str, 
     faults = FaultPolicy(step_timeout=1.0 if how == "hang" else None, backoff=0.0)
     run = partial(evaluate_tasks, still, episodes=6, num_envs=2)
     results = run([Task("walk", partial(Clumsy, tmp_path, how))], faults=faults, backend=backend)
-    assert without_faults(results) == without_faults(run([Task("walk", Walk)]))
+    assert without_faults(results) == without_faults(run([Task("walk", Walk)], backend="serial"))
     for row in results.rows:
         assert row["attempts"] == 2 - row["seed"] % 2 == 1 + len(row["faults"])
         assert all(text.startswith(f"{kind} in step: ") for text in row["faults"])
@@ -640,7 +642,7 @@ def test_faults_of_other_envs_in_a_worker_do_not_count(tmp_path: Path) -> None:
     mortal = Task("walk", partial(Mortal, tmp_path, "walk", {"step": 1}))
     run = partial(evaluate_tasks, still, episodes=6, num_envs=3)
     results = run([mortal], num_workers=1, attempts=2, faults=AT_ONCE)
-    assert without_faults(results) == without_faults(run([Task("walk", Walk)]))
+    assert without_faults(results) == without_faults(run([Task("walk", Walk)], backend="serial"))
     assert max(row["attempts"] for row in results.rows) > 2  # with the faults of others
 
 

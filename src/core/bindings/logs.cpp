@@ -27,8 +27,9 @@ int kind_of(const EpisodeLog& log, std::uint32_t env, std::uint64_t entry) {
   return static_cast<int>(log.kind(env, entry));
 }
 
-// Returns (the first entry of the episode to be played again, which equals `entries` if there is none; the number of entries when a call may have changed the
-// env; the number of entries when parts of actions were discarded). The last two are 0 if there was none.
+// Returns (the first entry of the episode to be played again, which equals `entries` if there is none; the number of
+// entries when a call may have changed the env; the number of entries when parts of actions were discarded). The last
+// two are 0 if there was none.
 nb::tuple place_of(const EpisodeLog& log, std::uint32_t env) {
   const LogPlace& place = log.place_of(env);
   return nb::make_tuple(log.first_to_replay(env), load(place.touched), load(place.discarded));
@@ -56,7 +57,7 @@ void bind_logs(nb::module_& m) {
       .def("objects", &objects_of, "env"_a)
       .def("add", &EpisodeLog::add, "env"_a, "entry"_a)
       .def("place", &place_of, "env"_a)
-      .def("take_back", &EpisodeLog::take_back, "env"_a, "sequence"_a)
+      .def("take_back", &EpisodeLog::take_back, "env"_a, "sequence"_a, "with_ahead"_a)
       .def("forgo", &EpisodeLog::forgo, "env"_a)
       .def("is_resuming", &EpisodeLog::is_resuming, "env"_a);
 

@@ -124,7 +124,8 @@ void bind_memory(nb::module_& m) {
                       std::vector<std::uint64_t>, std::vector<std::uint64_t>, std::uint32_t, bool, std::uint32_t,
                       std::uint64_t, bool, std::uint32_t>,
            "workers"_a, "slots"_a, "envs"_a, "frames"_a, "ring_capacity"_a, "blob_bytes"_a, "action_bytes"_a,
-           "column_bytes"_a, "width"_a, "keeps_last"_a, "log_entries"_a, "log_object_bytes"_a, "resumes"_a, "rollout_rows"_a)
+           "column_bytes"_a, "width"_a, "keeps_last"_a, "log_entries"_a, "log_object_bytes"_a, "resumes"_a,
+           "rollout_rows"_a)
       .def_ro("actions", &Plan::actions)
       .def_ro("columns", &Plan::columns)
       .def_ro("log_actions", &Plan::log_actions)

@@ -45,8 +45,7 @@ struct Progress {
     std::uint64_t resets = 0, steps = 0, seed_base = 0, seeded_at = 0, counted_from = 0, needs_reset = 0;
   };
   Counts counts() const {
-    return {load(resets),    load(steps),        load(seed_base),
-            load(seeded_at), load(counted_from), load(needs_reset)};
+    return {load(resets), load(steps), load(seed_base), load(seeded_at), load(counted_from), load(needs_reset)};
   }
   void restore(const Counts& counts) {
     resets.store(counts.resets, std::memory_order_relaxed);

@@ -52,7 +52,8 @@ void Digest::add(nb::handle value) {
     PyErr_Clear();  // a lone surrogate
     return add(nb::handle(nb::repr(value)));
   }
-  if (PyBytes_CheckExact(object)) return add(PyBytes_AS_STRING(object), static_cast<std::size_t>(PyBytes_GET_SIZE(object)));
+  if (PyBytes_CheckExact(object))
+    return add(PyBytes_AS_STRING(object), static_cast<std::size_t>(PyBytes_GET_SIZE(object)));
   if (PyArray_Check(object)) return add_array(value);
   if (PyArray_CheckScalar(object)) return add_array(nb::steal(PyArray_FromScalar(object, nullptr)));
   if (PyDict_Check(object)) {
@@ -78,7 +79,8 @@ void Digest::add_array(nb::handle value) {
   const PyArray_Descr* descr = PyArray_DESCR(array);
   add_number(static_cast<std::uint64_t>(static_cast<unsigned char>(descr->kind)));
   for (int i = 0; i < PyArray_NDIM(array); ++i) add_number(static_cast<std::uint64_t>(PyArray_DIM(array, i)));
-  if (descr->kind == 'O' || descr->kind == 'V') return add(nb::handle(value.attr("tolist")()));  // padding has any bytes
+  if (descr->kind == 'O' || descr->kind == 'V')
+    return add(nb::handle(value.attr("tolist")()));  // padding has any bytes
   const nb::object whole = nb::steal(PyArray_FROM_OF(value.ptr(), NPY_ARRAY_C_CONTIGUOUS));
   if (!whole.is_valid()) nb::raise_python_error();
   add(PyArray_DATA(as_array(whole)), static_cast<std::size_t>(PyArray_NBYTES(as_array(whole))));

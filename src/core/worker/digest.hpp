@@ -23,7 +23,8 @@ class Digest {
   std::uint64_t value() const { return state_ == 0 ? 1 : state_; }
 
  private:
-  // The sizes and kinds of values are added too: otherwise, different values could have the same bytes one after another.
+  // The sizes and kinds of values are added too: otherwise, different values could have the same bytes one after
+  // another.
   void add_number(std::uint64_t number) { state_ = mixed(state_, number); }
   void add_array(nb::handle array);
   void add_items(nb::handle items, Py_ssize_t count);

@@ -107,7 +107,7 @@ class EpisodeLog {
     if (!resumes()) return;
     LogPlace& place = place_of(env);
     place.command.store(0, std::memory_order_release);  // if the worker dies here, the command has not begun
-    place.before = {entries(env),          load(header(env).begun), load(place.first),
+    place.before = {entries(env),         load(header(env).begun), load(place.first),
                     load(place.is_ahead), load(place.episodes),    progress.counts()};
     place.command.store(sequence, std::memory_order_release);
   }
@@ -154,11 +154,13 @@ class EpisodeLog {
   // The next functions are for the pool, while no command runs in the env.
   //
   // Takes back the command `sequence`, if the worker has begun it, or a reset in advance that the worker has not
-  // finished, so that the env's next worker resumes the episode. Returns whether there was one.
-  bool take_back(std::uint32_t env, std::uint64_t sequence) const {
+  // finished, so that the env's next worker resumes the episode. `with_ahead`: also a reset in advance that it has
+  // finished. Returns whether there was one.
+  bool take_back(std::uint32_t env, std::uint64_t sequence, bool with_ahead) const {
     LogPlace& place = place_of(env);
     const std::uint64_t begun = place.command.exchange(0, std::memory_order_acq_rel);
-    const bool is_taken = begun != 0 && (begun == sequence || begun == LogPlace::kAhead);
+    const bool is_made = with_ahead && begun == 0 && load(place.is_ahead) != 0;
+    const bool is_taken = is_made || (begun != 0 && (begun == sequence || begun == LogPlace::kAhead));
     if (is_taken) {
       header(env).entries.store(place.before.entries, std::memory_order_relaxed);
       header(env).begun.store(place.before.begun, std::memory_order_relaxed);

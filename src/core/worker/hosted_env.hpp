@@ -29,7 +29,7 @@ struct HostedEnv {
   nb::object ahead_error = {};                 // Its exception, which the reset that is requested next raises.
   Progress::Seeds seeds_before_ahead = {};
   nb::object not_resumed = {};  // Why the episode could not be played again: an exception. The env must be rebuilt.
-  double reward = 0.0;  // The sum of rewards in the current episode.
+  double reward = 0.0;          // The sum of rewards in the current episode.
   // Whether the env was reset, or put into a state, since it was created. For a vector env, only the first sub-env has
   // this.
   bool has_begun = false;

@@ -344,7 +344,8 @@ void WorkerLoop::fail(nb::handle error, const Command& command, Result& result, 
 
 // `is_second`: whether the first try has raised `error`.
 nb::object WorkerLoop::describe(nb::handle error, nb::handle slot, bool is_second) {
-  static constexpr const char* kNames[] = {"reset", "step", "observe", "call", "close", "reset", "build", "reset", "build"};
+  static constexpr const char* kNames[] = {"reset", "step",  "observe", "call", "close",
+                                           "reset", "build", "reset",   "build"};
   const Op doing = meter_.doing();  // the op of the current task, which may be a reset within a step
   try {
     return hooks_.attr("describe")(error, slot, kNames[static_cast<int>(doing)]);
@@ -375,7 +376,8 @@ void WorkerLoop::post_row(HostedEnv& env, const Objects& objects, nb::handle inf
   nb::object rest = rows_.write_info(objects, info, end, result.row, result.flags);
   if (log_.resumes()) {
     const std::uint64_t entry = log_.entries(env.index) - 1;
-    log_.digest(env.index, entry) = rows_.digest(objects, info, result.row, log_.kind(env.index, entry) == Entry::kStep);
+    log_.digest(env.index, entry) =
+        rows_.digest(objects, info, result.row, log_.kind(env.index, entry) == Entry::kStep);
   }
   keep_last(env, result.row);
   post(result, rest);

@@ -158,7 +158,7 @@ class WorkerLoop {
 
   void begin_in_log(const Command& command);
   void resume(HostedEnv& env, Result& result);
-  std::optional<std::string> replay(HostedEnv& env);
+  std::optional<std::string> replay(HostedEnv& env, std::uint32_t row);
   nb::tuple replay_reset(HostedEnv& env, std::uint64_t entry);
   bool replay_step(HostedEnv& env, std::uint64_t entry, std::uint32_t row, const EpisodeLog::Objects& objects);
   bool is_same(HostedEnv& env, std::uint64_t entry, std::uint32_t row, nb::handle obs, nb::handle info);

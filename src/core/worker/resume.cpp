@@ -1,5 +1,5 @@
 // Plays the episode of an env again that was built anew, from the log, up to the last result that the pool has
-// received. Each row is compared with the digest of the row that was sent. No row and no count is written.
+// received. Each row is compared with the digest of the row that was sent. No row that the pool reads is written.
 #include "ipc/blob_parts.hpp"
 #include "worker/env_results.hpp"
 #include "worker/loop.hpp"
@@ -9,7 +9,8 @@ namespace remuda {
 namespace {
 
 std::string not_the_same(std::uint64_t step) {
-  return step == 0 ? "its first observation was not the same" : "it was not the same from step " + std::to_string(step) + " on";
+  return step == 0 ? "its first observation was not the same"
+                   : "it was not the same from step " + std::to_string(step) + " on";
 }
 
 }  // namespace
@@ -21,8 +22,10 @@ void WorkerLoop::resume(HostedEnv& env, Result& result) {
   env.episodes = static_cast<std::uint32_t>(load(log_.place_of(env.index).episodes));
   hooks_.attr("begin_replay")();
   std::optional<std::string> why;
-  const auto error = error_of([&] { why = replay(env); });
+  const std::uint32_t row = plan_.kept_row(env.index, env.results + 1);  // the next result overwrites it
+  const auto error = error_of([&] { why = replay(env, row); });
   if (error && TakenOver::is_in(*error)) throw TakenOver{};
+  rows_.clear_reward(row);  // kept rows have no rewards and step columns
   log_.end_resuming(env.index);
   const nb::object text = why ? nb::object(nb::cast(*why)) : nb::none();
   const nb::object raised = error ? nb::object(nb::borrow(value_of(*error))) : nb::none();
@@ -34,10 +37,9 @@ void WorkerLoop::resume(HostedEnv& env, Result& result) {
 }
 
 // Returns why the episode could not be played again; nullopt if it could, or if there was none.
-std::optional<std::string> WorkerLoop::replay(HostedEnv& env) {
+std::optional<std::string> WorkerLoop::replay(HostedEnv& env, std::uint32_t row) {
   const LogPlace& place = log_.place_of(env.index);
   const std::uint64_t first = log_.first_to_replay(env.index), end = log_.entries(env.index);
-  const std::uint32_t row = plan_.kept_row(env.index, env.results + 1);  // the next result overwrites it
   const EpisodeLog::Objects objects = log_.objects_by_entry(env.index);
   for (std::uint64_t n = first, step = 0; n < end; ++n, ++step) {
     if (log_.kind(env.index, n) == Entry::kStep) {
@@ -76,8 +78,7 @@ bool WorkerLoop::replay_step(HostedEnv& env, std::uint64_t entry, std::uint32_t 
     for (const Bytes& part : found->second) list.append(nb::bytes(part.data(), part.size()));
     parts = list;
   }
-  const nb::object action =
-      action_from(log_actions_, static_cast<std::uint32_t>(log_.row_of(env.index, entry)), parts);
+  const nb::object action = action_from(log_actions_, static_cast<std::uint32_t>(log_.row_of(env.index, entry)), parts);
   meter_.begin(Op::kStep, env.index, now_ns());
   const nb::object outcome = call_step(env, action);
   const nb::tuple tuple = results_of(outcome, 5, "step() to return (observation, reward, terminated, truncated, info)");

@@ -21,7 +21,10 @@ void WorkerLoop::restore(HostedEnv& env, const nb::object& state, Result& result
   if (must_build(env)) renew(env);
   forget_ahead(env);
   env.is_due = false;
-  if (log_.is_on()) log_.add(env.index, Entry::kRestored);
+  if (log_.is_on()) {
+    log_.add(env.index, Entry::kRestored);
+    log_.note_episode(env.index, env.episodes);
+  }
   // Counts one reset, so that a successor of this worker finds that the env has begun.
   if (load(env.progress.resets) == 0) {
     add(env.progress.resets, 1);

@@ -59,7 +59,7 @@ class Call(ABC):
 
         call = pool.call_async("save", path)  # the envs carry it out while you continue
         ...
-        saved = call.result(timeout=5)        # one answer for each env
+        saved = call.result(timeout=5)  # one answer for each env
 
     Envs may be stepped meanwhile: each env answers between two steps, in the order of the calls. A call is carried out
     even if `result` is never called, but then an exception of an env is not reported.

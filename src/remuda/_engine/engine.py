@@ -33,6 +33,7 @@ from remuda._engine.supervision.fault_history import FaultHistory
 from remuda._engine.supervision.fault_reports import FaultReports
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.log_records import LogRecords
+from remuda._engine.supervision.preparations import Preparations
 from remuda._engine.supervision.restart_budget import RestartBudget
 from remuda._engine.supervision.resumption import Resumption
 from remuda._engine.supervision.supervisor import Supervisor
@@ -192,9 +193,20 @@ def _supervisor(
     addressees: dict[int, Addressee | None] = {}
     descriptions = Descriptions(policy, running, settings.start_timeout, reports.tracker)
     budget = RestartBudget(policy, running, faults, reports)
-    resumption = Resumption(policy, running, addressees)
+    preparations = Preparations(faults)
+    resumption = Resumption(policy, running, preparations, addressees)
     workers = WorkerFaults(
-        policy, running, settings.start_timeout, faults, descriptions, reports, budget, infos, addressees, resumption
+        policy,
+        running,
+        settings.start_timeout,
+        faults,
+        descriptions,
+        reports,
+        budget,
+        infos,
+        addressees,
+        preparations,
+        resumption,
     )
     envs = EnvFaults(policy, running, faults, descriptions, reports, budget, workers, addressees, resumption)
     return Supervisor(running, faults, logs, envs, workers, addressees)

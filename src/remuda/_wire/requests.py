@@ -15,7 +15,6 @@ from remuda._wire.env_state import EnvState, StateFns
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.pickling import Buffers, dump
 
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 

@@ -298,7 +298,7 @@ class EnvHost(RowPickling):
 
     def replay_reset(self, slot: int, beginning: bytes) -> Any:
         start, env = load_start(beginning), self._env_at(slot)
-        result = self._get_loop().run_env_code(partial(repeat_start, env, start))
+        result: Any = self._get_loop().run_env_code(partial(repeat_start, env, start))
         base = self._defaults.bases.get(slot)
         if base is None or not base.of_every_episode:
             self._defaults.due.discard(slot)

@@ -15,8 +15,8 @@ from gymnasium.envs.registration import registry
 
 from remuda import _core
 from remuda._relay.output import settle_output
-from remuda._relay.silence import Silence
 from remuda._relay.sender import RelayHandler, start_relaying
+from remuda._relay.silence import Silence
 from remuda._relay.stacks import answer_for_stacks
 from remuda._relay.verbosity import Verbosity
 from remuda._system.sockets import open_socket

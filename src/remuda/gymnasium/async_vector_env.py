@@ -41,7 +41,7 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType], VectorEnv[ObsType, Ac
         shared_memory: ``True`` refuses spaces of other classes than Gymnasium's, as Gymnasium does; ``False`` accepts
             them. Observations travel through shared memory in both cases.
         copy: accepted, and without effect: you may keep the observations in both cases.
-        context: the start method of workers: "forkserver", "spawn", "fork", or ``None``, as for a pool. Only workers of
+        context: the start method of workers: "forkserver", "spawn", "fork", or ``None``, as for a pool. Only
             workers of "fork" see methods and globals of modules that the program has patched.
         daemon: accepted, and without effect: workers may have child processes, and no worker outlives
             this process.

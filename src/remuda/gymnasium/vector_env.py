@@ -8,7 +8,7 @@ from remuda.gymnasium.releases import IS_0_29
 
 __all__ = ["AsyncVectorEnv"]
 
-if TYPE_CHECKING or not IS_0_29:
-    from remuda.gymnasium.async_vector_env import AsyncVectorEnv
-else:
+if not TYPE_CHECKING and IS_0_29:
     from remuda.gymnasium.old_async_vector_env import AsyncVectorEnv
+else:
+    from remuda.gymnasium.async_vector_env import AsyncVectorEnv

@@ -48,7 +48,7 @@ def check_arguments(env_factory: Any, run_options: Any, n_env: Any, num_workers:
     )
 
 
-def policy_of(faults: FaultPolicy | Literal["raise", "restart"]) -> tuple[FaultPolicy, bool]:
+def policy_of(faults: FaultPolicy | Literal["raise", "restart", "resume"]) -> tuple[FaultPolicy, bool]:
     """Returns the pool's fault policy, and whether failed envs are restarted within ML-Agents' quotas.
 
     The pool replaces every worker, without limit: a new worker is empty. ML-Agents' quotas decide whether it receives
@@ -56,6 +56,10 @@ def policy_of(faults: FaultPolicy | Literal["raise", "restart"]) -> tuple[FaultP
     """
     policy = FaultPolicy.of(faults)
     endless = dataclasses.replace(
-        policy, on_fault="resume" if policy.resumes else "restart", max_restarts=sys.maxsize, max_pool_restarts=None, renew_every=None
+        policy,
+        on_fault="resume" if policy.resumes else "restart",
+        max_restarts=sys.maxsize,
+        max_pool_restarts=None,
+        renew_every=None,
     )
     return endless, policy.restarts

@@ -56,7 +56,7 @@ def learn_until(event):
 
 
 def test_a_learner_multiplies_matrices_while_workers_restart(start_method: Any, script: Callable[..., Script]) -> None:
-    kills = 5 if start_method == "spawn" else 20  # a new interpreter takes long
+    kills = 2 if start_method == "spawn" else 6  # a new interpreter takes long
     run = script(
         f"""{LEARNER}
 with Pool(counting(2), start_method="{start_method}", faults=FaultPolicy("restart", **AT_ONCE)) as pool:
@@ -82,7 +82,7 @@ faults = FaultPolicy("restart", renew_every=1, **AT_ONCE)
 with Pool(counting(2, length=1), start_method="fork", faults=faults, autoreset="same_step") as pool:
     pool.reset()
     seen = set(pids(pool))
-    while len(seen) < 40:
+    while len(seen) < 12:
         pool.send([1, 1])
         matrix @ matrix
         pool.recv()

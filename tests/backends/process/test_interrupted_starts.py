@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pairs import each
 from pool_envs import Gate, counting, gated, hooked
 from programs import Script, collect, holdings, kill, zombies
 
@@ -38,7 +39,7 @@ def assert_usable(**options: Any) -> None:
         assert pool.reset().obs.shape == (2, 4)
 
 
-@pytest.mark.parametrize("serially", [False, True])
+@each(start_method=["forkserver", "spawn", "fork"], serially=[False, True])
 def test_an_interrupt_while_envs_are_built_leaves_nothing(start_method: Any, serially: bool, tmp_path: Path) -> None:
     gate, options = Gate(tmp_path), {"start_method": start_method}
     if serially:

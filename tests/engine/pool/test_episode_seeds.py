@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import pytest
@@ -19,6 +19,9 @@ from pool_envs import DiceEnv, SampleEnv, assert_same, counting, hooked
 from programs import kill
 
 from remuda import EnvError, Fault, FaultPolicy, Pool, StateError, load_record
+from remuda._engine.seeds import Seeds
+from remuda._wire.layout import Layout
+from remuda._worker.reset_defaults import ResetDefaults, SeedBase
 
 RESTART = FaultPolicy("restart", backoff=0)
 
@@ -410,3 +413,12 @@ def test_nothing_else_seeds_an_action_space(seeding: Any, seed: int | None) -> N
             space.seed(1)
         pool.reset(seed=seed)
         assert draw(pool) == expected
+
+
+def test_the_latest_seed_is_the_new_one_before_its_reset_begins() -> None:
+    """A worker that dies before it reads the seed still counts seeds and resets since an older one."""
+    defaults = ResetDefaults({3: SeedBase(7, number=2, env_id=3, of_every_episode=False)})
+    seeds = Seeds(defaults, cast(Layout, None), per_episode=False)
+    assert seeds.latest(3, (1, 4, 5)) == (7, 0)
+    assert seeds.latest(3, (2, 0, 5)) == (7, 5)
+    assert seeds.latest(4, (1, 4, 5)) == (None, 0)

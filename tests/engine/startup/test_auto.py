@@ -165,7 +165,7 @@ def trajectory(pool: Pool) -> list[Any]:
     return [first, *[(b.obs.copy(), b.rewards.copy(), b.terminations.copy(), list(b.infos)) for b in batches]]
 
 
-@each(start_method=START_METHODS, num_workers=[1, 2, 4])
+@pytest.mark.parametrize(("start_method", "num_workers"), [("spawn", 1), ("forkserver", 2), ("fork", 4)])
 def test_results_equal_those_of_a_pool_with_a_fixed_number_of_workers(
     num_workers: int, start_method: Any, finds: Any
 ) -> None:
@@ -288,7 +288,7 @@ def test_the_error_of_a_death_in_a_second_build_names_the_trial(diary: Diary, fi
 
     finds(2)
     with pytest.raises(WorkerDiedError, match=f"in build: it exited with code 3{NAMES_TRIAL}"):
-        Pool([build] * 2, num_workers="auto")
+        Pool([build, CountingEnv], num_workers="auto")
 
 
 def test_the_error_of_a_second_build_that_hangs_names_the_trial(diary: Diary, finds: Any, tmp_path: Path) -> None:
@@ -318,9 +318,8 @@ def test_a_factory_that_hangs_has_the_start_timeout(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-@pytest.mark.parametrize(
-    ("phase", "hook", "why"),
-    [
+@each(
+    phase__hook__why=[
         ("step", raise_value_error, "ValueError: broken"),
         ("reset", raise_value_error, "ValueError: broken"),
         ("step", leave, "it exited with code 3"),
@@ -329,8 +328,8 @@ def test_a_factory_that_hangs_has_the_start_timeout(tmp_path: Path) -> None:
         ("close", raise_value_error, ""),
         ("close", leave, ""),
     ],
+    backend=["auto", "process"],
 )
-@pytest.mark.parametrize("backend", ["auto", "process"])
 def test_a_failed_trial_does_not_fail_the_start(
     backend: Any, phase: str, hook: Any, why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pairs import pairwise
 
 # Notes each function outside remuda, the standard library, NumPy and Gymnasium that a thread of a pool calls.
 WATCH = """
@@ -91,9 +92,7 @@ def run(script: Callable[..., Any], code: str, *arguments: str) -> list[Any]:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="code has no co_qualname")
-@pytest.mark.parametrize("on_fault", ["restart", "raise"])
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-@pytest.mark.parametrize("backend", ["process", "thread"])
+@pairwise(backend=["process", "thread"], mode=["next_step", "same_step", "disabled"], on_fault=["restart", "raise"])
 def test_supervision_runs_no_code_of_the_program(
     backend: str, mode: str, on_fault: str, script: Callable[..., Any]
 ) -> None:
@@ -189,9 +188,7 @@ with Pool(env_fns, backend=backend, autoreset="disabled", faults=policy) as pool
 BACKENDS = ["process", "thread", "serial"] if sys.platform == "linux" else ["thread", "serial"]
 
 
-@pytest.mark.parametrize("call", ["build", "reset", "step", "call"])
-@pytest.mark.parametrize("on_fault", ["restart", "raise"])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pairwise(backend=BACKENDS, on_fault=["restart", "raise"], call=["build", "reset", "step", "call"])
 def test_python_prints_the_exception_of_an_env_as_the_cause(
     backend: str, on_fault: str, call: str, script: Callable[..., Any]
 ) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from drawn import MINUTES, SEED
+from accidents import hold_the_gil, kill_myself, raise_value_error
+from drawn import SEED
 from pairs import pairwise
 from programs import kill
-from resumed_envs import WalkEnv, state_of, total_of
+from resumed_envs import OddWalkEnv, WalkEnv, state_of, total_of
 
 from remuda import FaultPolicy, Part, Pool, StepColumn
 
@@ -115,10 +119,207 @@ def test_kills_change_no_row(
         "num_workers": None if spares or renew_every else workers,
         "faults": resuming(renew_every=renew_every),
     }
-    expected, _ = live({**options, "start_method": "forkserver"}, parts, is_partial=is_partial and not spares, kills=None)
+    expected, _ = live(
+        {**options, "start_method": "forkserver"}, parts, is_partial=is_partial and not spares, kills=None
+    )
     drawn = random.Random(SEED)
-    rows, restarts = live({**options, "start_method": start_method}, parts, is_partial=is_partial and not spares, kills=drawn)
+    rows, restarts = live(
+        {**options, "start_method": start_method}, parts, is_partial=is_partial and not spares, kills=drawn
+    )
     assert restarts > 3
     for slot in range(SLOTS):
         for n, (row, right) in enumerate(zip(rows[slot], expected[slot], strict=True)):
             assert row == right, (slot, n)
+
+
+# -- faults other than kills -----------------------------------------------------------------------------
+
+
+class Failing(WalkEnv):
+    """A walk that raises, dies or hangs in its step number `at`, as long as a file does not exist, which it makes."""
+
+    def __init__(self, act: Callable[[], object], at: int, trace: Path) -> None:
+        super().__init__(10**6)
+        self.act, self.at, self.trace = act, at, trace
+
+    def step(self, action: Any) -> Any:
+        if self.steps == self.at and not self.trace.exists():
+            self.trace.touch()
+            self.act()
+        return super().step(action)
+
+
+def rows_of(pool: Pool, steps: int = 6) -> list[Any]:
+    rows, drawn = [rows_in(pool.reset(seed=5))], np.random.default_rng(0)
+    for _ in range(steps):
+        rows.append(rows_in(pool.step(drawn.normal(size=(pool.num_envs, 2)).astype(np.float32))))
+    return rows
+
+
+def undisturbed(num_envs: int = 2) -> list[Any]:
+    with Pool([partial(WalkEnv, 10**6)] * num_envs, backend="serial") as pool:
+        return rows_of(pool)
+
+
+@pytest.mark.parametrize(
+    ("backend", "act"),
+    [(backend, raise_value_error) for backend in ("serial", "thread", "process")]
+    + [("process", kill_myself), ("process", hold_the_gil)],
+)
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_one_failure_changes_no_row(backend: Any, act: Any, num_workers: int, tmp_path: Path) -> None:
+    env_fns = [partial(Failing, act, 3, tmp_path / "done"), partial(WalkEnv, 10**6)]
+    limits: Any = {"step_timeout": 1.0} if act is hold_the_gil else {}
+    workers = {} if backend == "serial" else {"num_workers": num_workers}
+    with Pool(env_fns, backend=backend, faults=resuming(**limits), **workers) as pool:
+        assert rows_of(pool) == undisturbed()
+        assert pool.stats().faults == 1
+
+
+@pytest.mark.parametrize("backend", ["serial", "thread", "process"])
+def test_a_second_failure_at_the_same_step_ends_the_episode(backend: Any) -> None:
+    class Bad(WalkEnv):
+        def step(self, action: Any) -> Any:
+            if action[0] > 5:
+                raise ValueError("too much")
+            return super().step(action)
+
+    workers = {} if backend == "serial" else {"num_workers": 2}
+    with Pool([partial(Bad, 10**6), partial(WalkEnv, 10**6)], backend=backend, faults=resuming(), **workers) as pool:
+        pool.reset(seed=1)
+        pool.step(np.zeros((2, 2), np.float32))
+        batch = pool.step(np.array([[9, 0], [0, 0]], np.float32))
+        assert batch.truncations.tolist() == [True, False]
+        fault = batch.infos[0]["fault"]
+        assert fault.not_resumed == "it failed again at the same step"
+        assert "too much" in str(fault) and "it failed again at the same step" in str(fault)
+        batch = pool.step(np.zeros((2, 2), np.float32))
+        assert (batch.obs[0, 0], batch.obs[1, 0], batch.truncations.any()) == (0, 3, False)
+
+
+REASONS = {
+    "clock": "from step 1 on",
+    "global random": "from step 1 on",
+    "global numpy": "from step 1 on",
+    "file": "from step 1 on",
+    "late": "from step 2 on",
+}
+
+
+@pytest.mark.parametrize("kind", REASONS)
+def test_an_env_that_is_not_the_same_is_found_out(kind: str, tmp_path: Path) -> None:
+    env_fns = [partial(OddWalkEnv, kind, tmp_path / "builds"), partial(WalkEnv, 10**6)]
+    with Pool(env_fns, faults=resuming(), num_workers=1) as pool:
+        pool.reset(seed=1)
+        for _ in range(3):
+            batch = pool.step(np.ones((2, 2), np.float32))
+        before = batch.obs.tolist()
+        kill(pool, 0)
+        batch = pool.step(np.ones((2, 2), np.float32))
+        assert batch.truncations.tolist() == [True, False]
+        assert batch.obs[0].tolist() == before[0]
+        assert REASONS[kind] in batch.infos[0]["fault"].not_resumed
+        assert batch.obs[1, 0] == 4
+        batch = pool.step(np.ones((2, 2), np.float32))
+        assert (batch.obs[0, 0], batch.truncations.any(), "fault" in batch.infos[0]) == (0, False, False)
+
+
+def touch(env: Any) -> None:
+    env.unwrapped.level = 3
+
+
+BARS: dict[str, tuple[Callable[[Pool], object], str]] = {
+    "call": (lambda pool: pool.call("observe"), "it was called, and the call would not be repeated"),
+    "apply": (lambda pool: pool.apply(touch), "it was called, and the call would not be repeated"),
+    "set_attr": (lambda pool: pool.set_attr("level", 2), "it was called, and the call would not be repeated"),
+    "lasting": (lambda pool: pool.set_attr("level", 2, lasting=True), "it was called within the episode"),
+}
+
+
+@pytest.mark.parametrize("bar", BARS)
+def test_an_env_that_was_called_is_restarted(bar: str) -> None:
+    call, why = BARS[bar]
+    with Pool([partial(WalkEnv, 10**6)] * 2, faults=resuming(), num_workers=2) as pool:
+        pool.reset(seed=1)
+        pool.step(np.ones((2, 2), np.float32))
+        call(pool)
+        kill(pool, 0)
+        batch = pool.step(np.ones((2, 2), np.float32))
+        assert batch.truncations.tolist() == [True, False]
+        assert batch.infos[0]["fault"].not_resumed == why
+
+
+def test_calls_before_the_episode_that_last_and_calls_that_only_read_do_not_matter() -> None:
+    with Pool([partial(WalkEnv, 10**6)] * 2, faults=resuming(), num_workers=2) as pool:
+        pool.set_attr("longest", 50, lasting=True)
+        pool.reset(seed=1)
+        pool.step(np.ones((2, 2), np.float32))
+        length = pool.get_attr("length")
+        kill(pool, 0)
+        batch = pool.step(np.ones((2, 2), np.float32))
+        assert batch.obs[:, 0].tolist() == [2, 2]
+        assert pool.get_attr("length") == length
+        assert pool.get_attr("longest") == [50, 50]
+
+
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [({"max_resumed_steps": 2}, "3 steps, more than max_resumed_steps=2"), ({"bytes_per_env": 64}, "bytes_per_env=64")],
+)
+def test_an_episode_that_is_too_long_is_restarted(limits: dict[str, int], why: str) -> None:
+    steps = 3 if "max_resumed_steps" in limits else 40
+    with Pool([partial(WalkEnv, 10**6)], faults=resuming(**limits), num_workers=1) as pool:
+        pool.reset(seed=1)
+        for _ in range(steps):
+            pool.step(np.ones((1, 2), np.float32))
+        kill(pool, 0)
+        batch = pool.step(np.ones((1, 2), np.float32))
+        assert why in batch.infos[0]["fault"].not_resumed
+
+
+def test_nothing_that_the_env_logs_or_prints_appears_twice(caplog: Any, capfd: Any) -> None:
+    with Pool([Chatty], faults=resuming(), num_workers=1) as pool:
+        pool.reset(seed=1)
+        for _ in range(3):
+            pool.step(np.ones((1, 2), np.float32))
+        kill(pool, 0)
+        pool.step(np.ones((1, 2), np.float32))
+    assert [record.getMessage() for record in caplog.records if record.name == "chatty"] == [
+        f"step {n}" for n in range(4)
+    ]
+    assert capfd.readouterr().out.split() == ["0", "1", "2", "3"]
+
+
+class Chatty(WalkEnv):
+    def step(self, action: Any) -> Any:
+        logging.getLogger("chatty").warning("step %d", self.steps)
+        print(self.steps, flush=True)
+        return super().step(action)
+
+
+def test_rows_of_a_rollout_are_written_once() -> None:
+    def rollouts(kills: bool) -> Any:
+        columns = []
+        with Pool([WalkEnv] * 4, faults=resuming(), num_workers=2) as pool:
+            pool.reset(seed=3)
+            drawn = np.random.default_rng(1)
+            for n in range(4):
+                rollout = pool.rollout(8)
+                for i, step in enumerate(rollout):
+                    if kills and i == 2 + n:
+                        kill(pool, n % 2)
+                    step.act(drawn.normal(size=(4, 2)).astype(np.float32))
+                names = ("obs", "rewards", "terminations", "truncations", "valid")
+                columns.append([getattr(rollout, name).tolist() for name in names])
+        return columns
+
+    assert rollouts(True) == rollouts(False)
+
+
+def test_the_log_says_that_episodes_are_resumed(caplog: Any) -> None:
+    with Pool([WalkEnv] * 2, faults=resuming(), num_workers=1) as pool:
+        pool.reset(seed=1)
+        kill(pool, 0)
+        pool.step(np.ones((2, 2), np.float32))
+        assert pool.stats().restarts == 1
+    assert "it is restarted at once, and resumes" in caplog.text

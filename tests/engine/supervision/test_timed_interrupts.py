@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.watchdog(600 + 600 * MINUTES),
 ]
 
-POOLS = {"thread": 100, "serial": 100, "fork": 40, "forkserver": 40}
+POOLS = {"thread": 40, "serial": 20, "fork": 16, "forkserver": 12}
 
 # The timer interrupts once, or again and again in short periods, in Pool(...) and what follows until it is closed.
 TIMED = """

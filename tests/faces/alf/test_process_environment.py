@@ -38,7 +38,7 @@ def start() -> Iterator[Callable[..., ProcessEnvironment]]:
         env.close()
 
 
-@pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
 def test_steps_and_resets_are_the_envs_own(start_method: Any, start: Any) -> None:
     env = start(start_method=start_method)
     assert env.call("pid")() != os.getpid()

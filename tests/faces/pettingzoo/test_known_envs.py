@@ -12,6 +12,7 @@ import accidents
 import numpy as np
 import pytest
 from accidents import once
+from pairs import each, pairwise
 from programs import kill
 
 pytest.importorskip("pettingzoo")
@@ -26,6 +27,7 @@ from pettingzoo.utils import BaseParallelWrapper
 from remuda import FaultPolicy
 from remuda.pettingzoo import vector
 
+MODES = ("next_step", "same_step", "disabled", "background")
 KINDS: dict[str, tuple[Callable[[], Any], int]] = {  # with the number of steps to make
     "simple_spread": (partial(simple_spread_v3.parallel_env, max_cycles=7), 30),
     "simple_tag": (partial(simple_tag_v3.parallel_env, max_cycles=5, continuous_actions=True), 30),  # unequal spaces
@@ -163,24 +165,20 @@ class Fragile(BaseParallelWrapper):  # type: ignore[misc, type-arg]
         return super().step(actions)
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled", "background"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "mode"), [*(("leaving", mode) for mode in MODES), *zip(list(KINDS)[:4], MODES, strict=True)]
+)
 def test_rows_are_those_of_a_loop(kind: str, mode: Any) -> None:
     assert compare(*KINDS[kind], autoreset=mode) == 0
 
 
-@pytest.mark.parametrize("options", [{"spares": 2}, {"resets_ahead": True}], ids=str)
-@pytest.mark.parametrize("kind", ["simple_tag", "leaving"])
+@each(options=[{"spares": 2}, {"resets_ahead": True}], kind=["simple_tag", "leaving"])
 def test_rows_are_those_of_a_loop_with_resets_in_advance(kind: str, options: Any) -> None:
     mode = "same_step" if "spares" in options else "next_step"
     assert compare(*KINDS[kind], autoreset=mode, **options) == 0
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled", "background"])
-@pytest.mark.parametrize(
-    "accident", [accidents.leave, accidents.raise_value_error, None], ids=["exit", "raise", "kill"]
-)
-@pytest.mark.parametrize("kind", ["simple_spread", "leaving"])
+@pairwise(mode=MODES, accident=[accidents.leave, accidents.raise_value_error, None], kind=["simple_spread", "leaving"])
 def test_rows_are_those_of_a_loop_through_faults(kind: str, accident: Any, mode: Any, tmp_path: Path) -> None:
     accident = None if accident is None else once(tmp_path / "once", accident, skip=4)
     faults = FaultPolicy("restart", backoff=0)

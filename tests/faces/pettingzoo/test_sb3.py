@@ -31,7 +31,10 @@ class Equals(Crowd):
 
 
 def test_rows_are_those_of_the_agents() -> None:
-    with vector([Equals] * 2, autoreset="same_step") as envs, vector([Equals] * 2, autoreset="same_step") as twin:
+    with (
+        vector([Equals] * 2, autoreset="same_step", backend="serial") as envs,
+        vector([Equals] * 2, autoreset="same_step", backend="serial") as twin,
+    ):
         venv = envs.to_sb3()
         venv.seed(3)
         seeds = venv._seeds[::3]
@@ -72,7 +75,10 @@ def test_rows_are_those_of_the_agents() -> None:
 def test_a_monitor_counts_an_episode_for_each_life_of_an_agent() -> None:
     from stable_baselines3.common.vec_env import VecMonitor
 
-    with vector([Equals] * 2, autoreset="same_step") as envs, vector([Equals] * 2, autoreset="same_step") as twin:
+    with (
+        vector([Equals] * 2, autoreset="same_step", backend="serial") as envs,
+        vector([Equals] * 2, autoreset="same_step", backend="serial") as twin,
+    ):
         venv = envs.to_sb3()
         monitor = VecMonitor(venv)
         monitor.seed(3)
@@ -122,7 +128,7 @@ def test_infos_at_an_end_are_those_of_the_last_step() -> None:
 def test_ppo_learns_from_agents() -> None:
     from stable_baselines3 import PPO
 
-    with vector([Equals] * 2, autoreset="same_step") as envs:
+    with vector([Equals] * 2, autoreset="same_step", backend="serial") as envs:
         model = PPO("MlpPolicy", envs.to_sb3(), n_steps=16, batch_size=32, device="cpu")
         model.learn(200)
         assert model.num_timesteps >= 200
@@ -130,5 +136,8 @@ def test_ppo_learns_from_agents() -> None:
 
 @pytest.mark.parametrize(("kind", "mode"), [(Crowd, "same_step"), (Equals, "next_step")])
 def test_other_agents_and_modes_are_refused(kind: Any, mode: Any) -> None:
-    with vector([kind], autoreset=mode) as envs, pytest.raises(ValueError, match="expected agents with equal spaces"):
+    with (
+        vector([kind], autoreset=mode, backend="serial") as envs,
+        pytest.raises(ValueError, match="expected agents with equal spaces"),
+    ):
         envs.to_sb3()

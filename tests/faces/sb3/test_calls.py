@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
 from pool_envs import CountingEnv, Gate, counting, gated, hooked
 from programs import collect
-from sb3_face_envs import HoldsAGenerator, PictureEnv, ResetInfoEnv, cartpoles
+from sb3_face_envs import HoldsAGenerator, PictureEnv, ResetInfoEnv, RewardEnv, cartpoles
 from sb3_originals import both
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
@@ -303,6 +304,12 @@ def test_observations_are_never_overwritten_and_alone_leased() -> None:
     assert rewards.base is dones.base is infos[0]["terminal_observation"].base is None
     envs.close()
     assert [obs[1, 3] for obs in kept[:-1]] == [-1, *range(7)]
+
+
+def test_rewards_that_are_floats_are_not_leased() -> None:
+    with closing(SubprocVecEnv([lambda: RewardEnv([1.0, 2.5] * 2)] * 2, backend="serial")) as envs:
+        envs.reset()
+        assert [envs.step([0, 0])[1].base for _ in range(4)] == [None] * 4
 
 
 # -- closing ---------------------------------------------------------------------------------------------

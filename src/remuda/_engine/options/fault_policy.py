@@ -113,6 +113,11 @@ class FaultPolicy:
         return self.on_fault == "resume"
 
     @property
+    def rebuilding(self) -> OnFault:
+        """The reaction of a pool that must rebuild envs: "restart", or "resume" if that is the policy's."""
+        return "resume" if self.resumes else "restart"
+
+    @property
     def reports_resets(self) -> bool:
         """Whether a reset that fails returns the row of a fault, and its env is built again by the next reset."""
         return self.resets == "report"

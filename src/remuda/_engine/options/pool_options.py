@@ -167,22 +167,23 @@ class FaceOptions(TypedDict, total=False):
 class PoolOptions(FaceOptions, total=False):
     """The options of `remuda.Pool`, which every face takes too and hands on to its pool.
 
-    They are keywords, and each may be left out; its default is in brackets. A face that decides on one of them itself
-    refuses it, and says why.
+    They are keywords. Each may be left out, and then has the default that stands beside its name. A face that decides
+    on one of them itself refuses it, and says why.
 
     Workers:
-        num_workers ("auto"): Workers to share the envs; neighbours share a worker. A number; None for one worker for
-            each env, so that no env suffers from the crash of another; or "auto": as many as a short trial finds best.
-            The trial builds the first env in a worker process. If that takes less than a second, the trial steps it,
-            closes it, and builds it again for the pool. Otherwise each env gets a worker, as envs that render do, and
-            envs in threads. `Pool.choice` has the choice and the reason. A vector env counts as one. None is also the
-            default of the faces, and with faults="restart", renewals, spares, threads, and resets in advance or in the
-            background.
-        backend (None): "process" (Linux); "thread", for envs that release the GIL, and for Python without it;
-            "serial": the caller steps the envs, for debugging; None: "process" on Linux, else "thread", with a warning,
-            because envs in threads share the GIL and a crash; or "auto": like None, or "serial" if num_workers is
-            "auto" too, separate workers would gain little, and no option needs processes. An env that crashes its
-            process then crashes yours. A `remuda.Ray`: the machines of a Ray cluster.
+        num_workers ("auto"): The number of workers, None for one worker for each env, or "auto". Neighbouring envs
+            share a worker. With None, no env suffers from the crash of another. "auto" takes as many as a short trial
+            finds best. The trial builds the first env in a worker process. If that takes less than a second, the trial
+            steps it, closes it, and builds it again for the pool. Otherwise each env gets a worker, as envs that render
+            do, and envs in threads. `Pool.choice` has the choice and the reason. A vector env counts as one. None is
+            also the default of the faces, and with faults="restart", renewals, spares, threads, and resets in advance
+            or in the background.
+        backend (None): Where envs run: "process", "thread", "serial", "auto", None, or a `remuda.Ray`. "process" needs
+            Linux. "thread" is for envs that release the GIL, and for Python without it. With "serial" the caller steps
+            the envs, for debugging. None is "process" on Linux, else "thread", with a warning, because envs in threads
+            share the GIL and a crash. "auto" is like None, or "serial" if num_workers is "auto" too, separate workers
+            would gain little, and no option needs processes. An env that crashes its process then crashes yours. A
+            `remuda.Ray`: the machines of a Ray cluster.
         start_method (None): How worker processes start: "forkserver", "spawn", or "fork". None means "forkserver", or
             "fork" in a program that cannot start another Python interpreter because it is frozen, as by PyInstaller, or
             embeds Python. Only workers of "fork" see patched methods and changed globals of modules. Workers of the
@@ -195,47 +196,50 @@ class PoolOptions(FaceOptions, total=False):
             reloaded later is imported again for pools that are made after that.
         threads_per_worker (1): Threads that numeric libraries (OpenMP, OpenBLAS, MKL) may start in a worker; None sets
             no limit.
-        worker_env (None): Environment variables of worker processes: a mapping of strings, or a function that takes the
+        worker_env (None): Environment variables of worker processes. A mapping of strings, or a function that takes the
             index of a worker and returns its mapping. The pool calls it once for each worker. The variables are set
             before anything that the factories need is imported, unless it was preloaded or, with "fork", imported here.
             Successors of workers get the same variables. So each simulator finds its GPU.
-        devices (None): GPUs that worker processes take in turn: "cuda:1" or 1, as CUDA counts them in this program;
+        devices (None): GPUs that worker processes take in turn. "cuda:1" or 1, as CUDA counts them in this program;
             "GPU-..." and "MIG-...", as `nvidia-smi -L` lists them; "auto" for all that this program sees, even if there
             are none. CUDA sees only that GPU in the worker (`CUDA_VISIBLE_DEVICES`), and renderers find its number
             (`MUJOCO_EGL_DEVICE_ID`, `EGL_DEVICE_ID`). `worker_info().device` names it. `worker_env` overrides these
             variables. Without a GPU of NVIDIA, a device that is named is assigned with a warning in the log.
         start_timeout (60.0): Seconds in which all envs must be built; None for no limit.
-        starts_serially (False): Start a worker only after the one before has built its envs, in the order of `env_fns`,
-            for envs that must not be built at the same time. The start takes the sum of their times.
-        max_worker_memory (None): Bytes, or a text such as "2GiB". A worker process that takes more, together with all
-            that it has started, is replaced when its episode is over, and never within one. The limit counts their own
-            memory, swapped out or not: no files, no shared memory, no memory of GPUs. It needs one worker for each env.
-            `FaultPolicy.renew_every` replaces envs by episodes instead.
+        starts_serially (False): Start one worker after another. Each starts when the one before has built its envs, in
+            the order of `env_fns`, for envs that must not be built at the same time. The start takes the sum of their
+            times.
+        max_worker_memory (None): The memory that a worker may take: bytes, or a text such as "2GiB". A worker process
+            that takes more, together with all that it has started, is replaced when its episode is over, and never
+            within one. The limit counts their own memory, swapped out or not: no files, no shared memory, no memory of
+            GPUs. It needs one worker for each env. `FaultPolicy.renew_every` replaces envs by episodes instead.
         lazy (False): Build envs when they are first used: by the first reset of their slot, or a call. Env 0 is built
             at the start, and its spaces are those of all. The reset raises what its factory raises; `start_timeout` is
             the limit of each build. The successor of a worker builds the envs that are used.
         max_concurrency (None): The number of workers that may run `reset` or `step` at the same time; None for no
             limit.
-        pin_workers (False): Keep each worker on one core, in turn, once it has built its envs; with `devices` on a core
-            near its GPU, if the machine reports that. It needs Linux. It changed the speed by -9 to +20 % in our
-            measurements, and costs a quarter if another program needs the core.
+        pin_workers (False): Keep each worker on one core. The workers take cores in turn, once they have built their
+            envs; with `devices` a core near the GPU, if the machine reports that. It needs Linux. It changed the speed
+            by -9 to +20 % in our measurements, and costs a quarter if another program needs the core.
         name (None): The name of the workers in `ps` and logs; None: "remuda", or the name that a face gives them.
 
     Episodes:
-        autoreset ("next_step"): The reset at the end of an episode. "next_step": the next step ignores its action and
-            resets. "same_step": the env is reset at once, and the terminal observation is in `Batch.final_obs`.
-            "disabled": you call `reset(env_ids=...)`. These are Gymnasium's modes, and its `AutoresetMode` is accepted
-            too. "background": the env resets by itself while you continue with the others, and its first observation
-            comes with a later `recv`; until then it is in flight, and must not be sent anything.
-        resets_ahead (False): With "next_step": a worker resets an env as soon as its episode is over and the worker has
-            nothing else to do, instead of in the next step. So slow resets run while you train. Steps and resets return
-            the same values.
+        autoreset ("next_step"): The reset at the end of an episode: "next_step", "same_step", "disabled" or
+            "background". "next_step": the next step ignores its action and resets. "same_step": the env is reset at
+            once, and the terminal observation is in `Batch.final_obs`. "disabled": you call `reset(env_ids=...)`. These
+            are Gymnasium's modes, and its `AutoresetMode` is accepted too. "background": the env resets by itself while
+            you continue with the others, and its first observation comes with a later `recv`; until then it is in
+            flight, and must not be sent anything.
+        resets_ahead (False): Reset envs while you train, instead of in the next step. With "next_step", a worker resets
+            an env as soon as its episode is over and the worker has nothing else to do. Steps and resets return the
+            same values.
         spares (0): The number of `env_fns` that are spare envs, reset in advance. A slot with a finished episode
             continues with a spare at once, and its own env becomes a spare and resets in the background. The envs must
             be interchangeable. It needs one worker for each env.
-        seeding ("gymnasium"): "gymnasium": a seed is for one reset, and later episodes continue the env's random
-            numbers. "per_episode": a seed is for all later episodes too. Each has its own, derived from the seed, the
-            env and the episode's number, and reported as `info["episode_seed"]`; see `Pool.reset`.
+        seeding ("gymnasium"): Whether a seed is for one reset, or for all later episodes. "gymnasium": a seed is for
+            one reset, and later episodes continue the env's random numbers. "per_episode": a seed is for all later
+            episodes too. Each has its own, derived from the seed, the env and the episode's number, and reported as
+            `info["episode_seed"]`; see `Pool.reset`.
         vector_size (None): The number of envs in the vector env that each factory returns; None if it returns a single
             env. A vector env is a `gymnasium.vector.VectorEnv`, or has its `num_envs`, `single_observation_space`,
             `single_action_space`, `reset`, `step` and `close`. It takes as many neighbouring slots of the batch, and is
@@ -244,15 +248,15 @@ class PoolOptions(FaceOptions, total=False):
 
     Shared memory:
         frames (4): The number of batches in shared memory. You can hold all of them but one; further ones are copies.
-        object_bytes (65536): Bytes in shared memory, for each worker and direction, for pickled data: objects of spaces
-            without a fixed size, irregular infos, answers to calls. Larger data goes over a socket, in several times
-            the time.
-        extras (None): Columns of your own, by name: functions that the worker calls with the env after each of its
-            resets and steps, and that return a number or an array; for a vector env, an array with a row for each of
-            its envs. `Batch.extras` has them. The pool finds shape and dtype by a call after the env has been built,
-            before its first reset; or you declare them, as `(function, space)` or `(function, (shape, dtype))`. An
-            exception of a function counts as one of its env. A function must not change the env. A `remuda.StepColumn`
-            has a value for each step instead, as rewards do; not with `vector_size`.
+        object_bytes (65536): Bytes in shared memory for pickled data, for each worker and direction. Such data are
+            objects of spaces without a fixed size, irregular infos and answers to calls. Larger data goes over a
+            socket, in several times the time.
+        extras (None): Columns of your own: functions of an env, by name. The worker calls them after each of the env's
+            resets and steps. They return a number or an array; for a vector env, an array with a row for each of its
+            envs. `Batch.extras` has them. The pool finds shape and dtype by a call after the env has been built, before
+            its first reset; or you declare them, as `(function, space)` or `(function, (shape, dtype))`. An exception
+            of a function counts as one of its env. A function must not change the env. A `remuda.StepColumn` has a
+            value for each step instead, as rewards do; not with `vector_size`.
         observation_space (None): The single-env space that rows are laid out for; None: the space that env 0 reports.
 
     Faults and reports:

@@ -23,9 +23,7 @@ class RestartBudget:
         self._running, self._layout = running, running.layout
         self._faults, self._reports = faults, reports
 
-    def charge_worker(
-        self, faults: Sequence[Fault], *, at_start: bool = False, resumes: bool = False
-    ) -> float | None:
+    def charge_worker(self, faults: Sequence[Fault], *, at_start: bool = False, resumes: bool = False) -> float | None:
         """Counts the failure of a worker. `faults`: those of all its envs that are not lost.
 
         `at_start`: whether its start failed, which the limits count even if the pool reports faults of resets.

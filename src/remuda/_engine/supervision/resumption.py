@@ -9,6 +9,7 @@ from remuda import _core
 from remuda._engine.calls import Addressee, OnlyFailures
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.running import Running
+from remuda._engine.supervision.preparations import Preparations
 from remuda.errors import Failure, Fault
 
 _RESTORED = _core.Entry.RESTORED.value
@@ -20,8 +21,16 @@ class Resumption:
     The worker plays the episode (worker/resume.cpp), and answers the next command with an error if it cannot.
     """
 
-    def __init__(self, policy: FaultPolicy, running: Running, addressees: dict[int, Addressee | None]) -> None:
-        self._policy, self._running, self._addressees = policy, running, addressees
+    def __init__(
+        self,
+        policy: FaultPolicy,
+        running: Running,
+        preparations: Preparations,
+        addressees: dict[int, Addressee | None],
+    ) -> None:
+        """`preparations`: the resets in advance with arguments that have not been answered."""
+        self._policy, self._running, self._preparations = policy, running, preparations
+        self._addressees = addressees
         self._log = _core.EpisodeLog(running.arena, running.layout.plan) if running.layout.resumes else None
         self._entries: dict[int, int] = {}  # by env: where its log ended when it last failed within a command
         self._faults: dict[int, Fault] = {}  # by env: the fault because of which its episode is played again
@@ -36,7 +45,9 @@ class Resumption:
         if log is None or (self._policy._reports(fault.operation) and not fault.shared):
             return fault
         slot, was_resuming = self._running.slots.slot_of(env), log.is_resuming(env)
-        is_taken = log.take_back(env, 0 if slot is None else self._running.slots.interrupted(slot))
+        sequence = 0 if slot is None else self._running.slots.interrupted(slot)
+        # A reset in advance whose answer the pool has not received is requested again.
+        is_taken = log.take_back(env, sequence, self._preparations.is_unmade(env))
         why = self._why_not(log, env)
         if why is None and is_taken and not fault.shared and not was_resuming:
             entries = log.entries(env)
@@ -47,7 +58,7 @@ class Resumption:
             self._faults[env] = fault
             return None
         log.forgo(env)
-        self._entries.pop(env, None)
+        self._forget(log, env)
         return replace(fault, not_resumed=why)
 
     def send(self, fault: Fault, failed: Callable[[Failure], object]) -> None:
@@ -56,16 +67,18 @@ class Resumption:
         env, slot = fault.env_id, self._running.slots.slot_of(fault.env_id)
         if slot is not None and self._log.place(env)[0] < self._log.entries(env):
             self._running.slots.set_fresh(slot, False)  # it will have an observation
-        self._running.hub.instruct(
-            _core.Op.RESUME, fault.worker, env, None, self._addressees, OnlyFailures(failed)
-        )
+        self._running.hub.instruct(_core.Op.RESUME, fault.worker, env, None, self._addressees, OnlyFailures(failed))
 
     def given_up(self, env: int, why: str) -> Fault:
         """Returns the fault of an env whose worker could not play the episode again. `why`: the reason."""
         assert self._log is not None
-        self._log.add(env, _core.Entry.MADE)  # should its worker die now, nothing is resumed
-        self._entries.pop(env, None)
+        self._forget(self._log, env)
         return replace(self._faults.pop(env), not_resumed=why)
+
+    def _forget(self, log: _core.EpisodeLog, env: int) -> None:
+        """Ends the episode in the log, so that nothing is resumed if the env's worker dies before it has rebuilt it."""
+        log.add(env, _core.Entry.MADE)
+        self._entries.pop(env, None)
 
     def _why_not(self, log: _core.EpisodeLog, env: int) -> str | None:
         """Returns why an episode cannot be played again; None if it can, or if there is none."""
@@ -77,11 +90,12 @@ class Resumption:
             return None
         if touched > first:
             return "it was called within the episode"
-        limit, steps = self._policy.max_resumed_steps, end - first - 1
-        if limit is not None and steps > limit:
-            return f"the episode has {steps} steps, more than max_resumed_steps={limit}"
-        if end - first > log.capacity or discarded > first or not log.beginning(env, first):
-            return f"the episode has {steps} steps, more than bytes_per_env={self._policy.bytes_per_env} can hold"
         if any(log.kind(env, n) == _RESTORED for n in range(first, end)):
             return "it was put into a state"
-        return None
+        limit, steps = self._policy.max_resumed_steps, end - first - 1
+        too_long = None
+        if limit is not None and steps > limit:
+            too_long = f"max_resumed_steps={limit}"
+        elif end - first > log.capacity or discarded > first or not log.beginning(env, first):
+            too_long = f"bytes_per_env={self._policy.bytes_per_env} can hold"
+        return None if too_long is None else f"the episode has {steps} steps, more than {too_long}"

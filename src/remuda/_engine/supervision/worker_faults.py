@@ -48,16 +48,18 @@ class WorkerFaults:
         budget: RestartBudget,
         infos: InfoColumns,
         addressees: dict[int, Addressee | None],
+        preparations: Preparations,
         resumption: Resumption,
     ) -> None:
         """Keeps the objects of the pool that successors need.
 
         Args:
-            policy, running, start_timeout, faults, descriptions, reports, budget, resumption: Those of the pool.
+            policy, running, start_timeout, faults, descriptions, reports, budget, preparations, resumption: Those of
+                the pool.
             infos: The columns of infos so far.
             addressees: The receivers of answers, by the sequence of the message.
         """
-        self.remembered, self.preparations = RememberedCalls(), Preparations(faults)
+        self.remembered, self.preparations = RememberedCalls(), preparations
         self._policy, self._faults, self._reports, self._budget = policy, faults, reports, budget
         self._infos, self._addressees, self._resumption = infos, addressees, resumption
         self._running, self._backend, self._layout = running, running.backend, running.layout

@@ -161,8 +161,7 @@ def _checked(options: PoolOptions, names: Iterable[str]) -> dict[str, Any]:
     if (faults := options.get("faults", "restart")) == "raise":
         raise ValueError("expected faults to be a FaultPolicy or 'restart', got 'raise': a fault ends one episode here")
     given = FaultPolicy.of(faults)
-    on_fault: Literal["restart", "resume"] = "resume" if given.resumes else "restart"
-    policy = replace(given, on_fault=on_fault, resets="report", max_restarts=_NO_LIMIT, max_pool_restarts=None)
+    policy = replace(given, on_fault=given.rebuilding, resets="report", max_restarts=_NO_LIMIT, max_pool_restarts=None)
     return {"num_workers": None, "log_advice": False, **options, "autoreset": "disabled", "faults": policy}
 
 
