@@ -103,6 +103,18 @@ def test_sb3_ppo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     assert (tmp_path / "curves.png").stat().st_size > 0
 
 
+def test_resume(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    example = importlib.import_module("resume")
+    for name, value in {"NUM_ENVS": 2, "STEPS": 768, "ACCIDENT_EVERY": 0.2}.items():
+        monkeypatch.setattr(example, name, value)
+    example.main()
+    undisturbed, disturbed, *_, equal = capsys.readouterr().out.splitlines()
+    assert undisturbed == "0 kills, 0 hangs, 0 restarts"
+    assert re.fullmatch(r"[1-9]\d* kills, \d+ hangs, [1-9]\d* restarts", disturbed)
+    assert equal == "equal weights: True"
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_lerobot_eval(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     pytest.importorskip("lerobot", reason="LeRobot is not installed, which needs an older PyTorch than the other tests")
