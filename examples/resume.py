@@ -1,6 +1,6 @@
-"""Trains SB3's PPO twice, the second time while workers are killed and one hangs. The weights are equal to the last bit.
+"""Trains SB3's PPO twice, the second time while workers are killed and hang. The weights are equal to the last bit.
 
-    python examples/resume.py        # half a minute on two cores
+    python examples/resume.py        # a minute on two cores
 
 A thread kills a random worker (`kill -9`), or stops one, so that its step misses its deadline. With "resume" each env
 is built again and plays its episode again up to the step that was interrupted, so PPO learns from the same data.

@@ -165,6 +165,7 @@ PRELUDES = {
     "tasks.md": "",
     "coming-from/lerobot.md": "",
     "faults.md": "",
+    "resume.md": "",
     "gymnasium.md": POOL,
     "pool.md": POOL + OPEN_POOL + VECTORS,
     "crash-records.md": "",

@@ -76,6 +76,15 @@ class AgentsEnv(HostedEnv, gymnasium.Env[dict[str, Any], dict[str, Any]]):
         """What must be equal for all envs of a pool: rows of arrays stand for agents."""
         return ("agents", tuple(self._places)), ("groups of agents", tuple(group.agents for group in self.groups))
 
+    @property
+    def np_random(self) -> Any:
+        """The generator of the parallel env. From its state an episode is begun again as it began."""
+        return self.env.unwrapped.np_random
+
+    @np_random.setter
+    def np_random(self, value: np.random.Generator) -> None:
+        self.env.unwrapped.np_random = value
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         result = self.env.reset(seed=seed, options=options)
         observations, infos = _parts(result, "reset", "(observations, infos)", 2)

@@ -176,8 +176,8 @@ class PoolOptions(FaceOptions, total=False):
             finds best. The trial builds the first env in a worker process. If that takes less than a second, the trial
             steps it, closes it, and builds it again for the pool. Otherwise each env gets a worker, as envs that render
             do, and envs in threads. `Pool.choice` has the choice and the reason. A vector env counts as one. None is
-            also the default of the faces, and with faults="restart", renewals, spares, threads, and resets in advance
-            or in the background.
+            also the default of the faces, and with faults="restart" or "resume", renewals, spares, threads, and resets
+            in advance or in the background.
         backend (None): Where envs run: "process", "thread", "serial", "auto", None, or a `remuda.Ray`. "process" needs
             Linux. "thread" is for envs that release the GIL, and for Python without it. With "serial" the caller steps
             the envs, for debugging. None is "process" on Linux, else "thread", with a warning, because envs in threads
@@ -260,7 +260,8 @@ class PoolOptions(FaceOptions, total=False):
         observation_space (None): The single-env space that rows are laid out for; None: the space that env 0 reports.
 
     Faults and reports:
-        faults ("raise"): The reaction to an env or worker that fails: "raise", "restart", or a `FaultPolicy`.
+        faults ("raise"): The reaction to an env or worker that fails: "raise", "restart", "resume", or a
+            `FaultPolicy`.
         crash_dir (None): A directory for crash records, one for each fault, which `remuda replay` runs again; or a
             `CrashDir`.
         worker_output ("inherit"): The destination of stdout and stderr of worker processes, native code and children
