@@ -15,7 +15,7 @@ from accidents import hold_the_gil, kill_myself, raise_value_error
 from drawn import SEED
 from pairs import pairwise
 from programs import kill
-from resumed_envs import OddWalkEnv, WalkEnv, state_of, total_of
+from resumed_envs import Failing, OddWalkEnv, WalkEnv, state_of, total_of
 
 from remuda import FaultPolicy, Part, Pool, StepColumn
 
@@ -133,20 +133,6 @@ def test_kills_change_no_row(
 
 
 # -- faults other than kills -----------------------------------------------------------------------------
-
-
-class Failing(WalkEnv):
-    """A walk that raises, dies or hangs in its step number `at`, as long as a file does not exist, which it makes."""
-
-    def __init__(self, act: Callable[[], object], at: int, trace: Path) -> None:
-        super().__init__(10**6)
-        self.act, self.at, self.trace = act, at, trace
-
-    def step(self, action: Any) -> Any:
-        if self.steps == self.at and not self.trace.exists():
-            self.trace.touch()
-            self.act()
-        return super().step(action)
 
 
 def rows_of(pool: Pool, steps: int = 6) -> list[Any]:
