@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 from accidents import hold_the_gil, kill_myself, raise_value_error
-from drawn import SEED
+from drawn import MINUTES, SEED
 from pairs import pairwise
 from programs import kill
 from resumed_envs import Failing, OddWalkEnv, WalkEnv, state_of, total_of
 
 from remuda import FaultPolicy, Part, Pool, StepColumn
 
-SLOTS, STEPS = 4, 24
+SLOTS, STEPS = 4, round(24 * (1 + MINUTES))
 EXTRAS = {"last": state_of, "total": StepColumn(total_of, (), "float32")}
 
 
@@ -95,6 +95,7 @@ def live(options: dict[str, Any], parts: int, *, is_partial: bool, kills: random
         return driver.rows, pool.stats().restarts
 
 
+@pytest.mark.watchdog(300 + 60 * MINUTES)
 @pairwise(
     mode=["next_step", "same_step", "disabled", "background"],
     start_method=["fork", "forkserver", "spawn"],
