@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,20 @@ class WalkEnv(gymnasium.Env[Any, Any]):
         if self.steps % 3 == 0:
             info |= {"text": f"step {self.steps}", "nested": {"level": self.level, "set": {"a", "b"}}}
         return obs, float(obs[1] + self.level), self.steps >= self.length, False, info
+
+
+class Failing(WalkEnv):
+    """A walk that raises, dies or hangs in its step number `at`, as long as a file does not exist, which it makes."""
+
+    def __init__(self, act: Callable[[], object], at: int, trace: Path) -> None:
+        super().__init__(10**6)
+        self.act, self.at, self.trace = act, at, trace
+
+    def step(self, action: Any) -> Any:
+        if self.steps == self.at and not self.trace.exists():
+            self.trace.touch()
+            self.act()
+        return super().step(action)
 
 
 class OddWalkEnv(WalkEnv):

@@ -124,7 +124,7 @@ def test_a_childs_terminal_observations_keep_their_values() -> None:
         np.testing.assert_array_equal(child.ask(), before)
 
 
-@pytest.mark.parametrize("faults", ["raise", "restart"])
+@pytest.mark.parametrize("faults", ["raise", "restart", "resume"])
 @pytest.mark.parametrize("holds", [True, False])
 def test_a_child_does_not_keep_the_pools_memory_allocated(faults: Any, holds: bool) -> None:
     """A child has no mapping and no descriptor of the shared memory. Either would keep the memory allocated."""

@@ -396,7 +396,7 @@ def test_a_state_of_another_kind_of_env_is_refused() -> None:
             other.set_state(pool.get_state())
 
 
-@pytest.mark.parametrize("faults", ["raise", "restart"])
+@pytest.mark.parametrize("faults", ["raise", "restart", "resume"])
 def test_a_state_with_another_observation_shape_is_refused_without_effect(faults: Any) -> None:
     with Pool([lambda: SizedEnv(3)], num_workers=1) as other:
         other.reset()

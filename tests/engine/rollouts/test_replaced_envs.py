@@ -27,7 +27,7 @@ REFUSED = [
 ]
 
 
-@each(at=[0, 1, 3], faults=["raise", "restart"])
+@each(at=[0, 1, 3], faults=["raise", "restart", "resume"])
 def test_a_replacement_truncates_the_episode_in_an_open_rollout(at: int, faults: Any) -> None:
     with begun(counting(3), num_workers=2, faults=faults) as pool:
         rollout = pool.rollout(6)
@@ -79,7 +79,7 @@ def test_an_env_that_was_lost_before_its_replacement_truncates_once() -> None:
         assert not rollout.valid[first - 1, 1] and rollout.obs[first, 1, 2] == 0
 
 
-@each(faults=["raise", "restart"], backend=BACKENDS)
+@each(faults=["raise", "restart", "resume"], backend=BACKENDS)
 @pytest.mark.parametrize("how", ["reset", "step", None])
 def test_a_rollout_after_replace_begins_with_the_reset_of_the_env(faults: Any, backend: Any, how: str | None) -> None:
     with begun(counting(3), backend=backend, num_workers=2, faults=faults) as pool:
@@ -119,7 +119,7 @@ def test_a_replaced_vector_env_can_be_observed_and_truncates_all_its_episodes() 
         assert rollout.episode_starts[3].tolist() == [False, False, True, True]
 
 
-@each(mode__look=REFUSED, faults=["raise", "restart"], backend=BACKENDS)
+@each(mode__look=REFUSED, faults=["raise", "restart", "resume"], backend=BACKENDS)
 def test_a_replaced_env_needs_a_reset_if_no_step_resets_it(mode: Any, look: str, faults: Any, backend: Any) -> None:
     with begun(counting(3), backend=backend, num_workers=2, autoreset=mode, faults=faults) as pool:
         pool.step([1] * 3)

@@ -69,7 +69,7 @@ class Reader(gymnasium.Env[Any, Any]):
         return np.zeros(1, np.float32), float(len(action)), False, False, {"text": action[0] * LETTERS}
 
 
-@pytest.mark.parametrize("faults", ["raise", "restart"])
+@pytest.mark.parametrize("faults", ["raise", "restart", "resume"])
 def test_a_large_action_is_sent_whole_or_not_at_all(faults: Any) -> None:
     with Pool([Reader] * 2, num_workers=2, faults=faults) as pool:
         pool.reset()

@@ -47,7 +47,7 @@ def step_or_reset(pool: Pool) -> list[Any]:
     return [batch]
 
 
-@each(mode=MODES, on_fault=["raise", "restart"])
+@each(mode=MODES, on_fault=["raise", "restart", "resume"])
 def test_a_worker_is_replaced_between_two_episodes(mode: Any, on_fault: Any, caplog: pytest.LogCaptureFixture) -> None:
     with Pool(leaky(False, True), autoreset=mode, faults=on_fault, max_worker_memory=LIMIT) as pool:
         before = pids_of(pool)
@@ -64,7 +64,7 @@ def test_a_worker_is_replaced_between_two_episodes(mode: Any, on_fault: Any, cap
     assert "256 MiB; it is replaced between two episodes" in record.getMessage()
 
 
-@each(mode=["next_step", "same_step"], on_fault=["raise", "restart"])
+@each(mode=["next_step", "same_step"], on_fault=["raise", "restart", "resume"])
 def test_observations_and_rollouts_after_a_replacement(mode: Any, on_fault: Any) -> None:
     with Pool(leaky(False, True), autoreset=mode, faults=on_fault, max_worker_memory=LIMIT) as pool:
         before, last = pids_of(pool)[1], pool.reset()

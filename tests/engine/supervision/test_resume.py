@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 from accidents import hold_the_gil, kill_myself, raise_value_error
-from drawn import SEED
+from drawn import MINUTES, SEED
 from pairs import pairwise
 from programs import kill
-from resumed_envs import OddWalkEnv, WalkEnv, state_of, total_of
+from resumed_envs import Failing, OddWalkEnv, WalkEnv, state_of, total_of
 
 from remuda import FaultPolicy, Part, Pool, StepColumn
 
-SLOTS, STEPS = 4, 24
+SLOTS, STEPS = 4, round(24 * (1 + MINUTES))
 EXTRAS = {"last": state_of, "total": StepColumn(total_of, (), "float32")}
 
 
@@ -95,6 +95,7 @@ def live(options: dict[str, Any], parts: int, *, is_partial: bool, kills: random
         return driver.rows, pool.stats().restarts
 
 
+@pytest.mark.watchdog(300 + 60 * MINUTES)
 @pairwise(
     mode=["next_step", "same_step", "disabled", "background"],
     start_method=["fork", "forkserver", "spawn"],
@@ -133,20 +134,6 @@ def test_kills_change_no_row(
 
 
 # -- faults other than kills -----------------------------------------------------------------------------
-
-
-class Failing(WalkEnv):
-    """A walk that raises, dies or hangs in its step number `at`, as long as a file does not exist, which it makes."""
-
-    def __init__(self, act: Callable[[], object], at: int, trace: Path) -> None:
-        super().__init__(10**6)
-        self.act, self.at, self.trace = act, at, trace
-
-    def step(self, action: Any) -> Any:
-        if self.steps == self.at and not self.trace.exists():
-            self.trace.touch()
-            self.act()
-        return super().step(action)
 
 
 def rows_of(pool: Pool, steps: int = 6) -> list[Any]:

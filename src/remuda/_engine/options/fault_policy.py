@@ -76,7 +76,7 @@ class FaultPolicy:
         one_of(*_CHOICES)("on_fault", self.on_fault)
         one_of("retry", "report")("resets", self.resets)
         if self.reports_resets and not self.restarts:
-            raise ValueError(f"expected on_fault='restart' or 'resume' with resets='report', got {self.on_fault!r}")
+            raise ValueError(f"expected on_fault='restart' with resets='report', got {self.on_fault!r}")
         for name in _TIMEOUTS:
             seconds(or_zero=False)(name, getattr(self, name))
         seconds(or_zero=False, or_none=False)("period", self.period)
@@ -100,7 +100,10 @@ class FaultPolicy:
         if isinstance(faults, str) and faults in _CHOICES:
             return cls(on_fault=faults)  # type: ignore[arg-type]  # it is one of them
         kind = ValueError if isinstance(faults, str) else TypeError
-        raise kind(f"expected faults to be 'raise', 'restart', 'resume' or a FaultPolicy, got {faults!r}")
+        raise kind(
+            f"expected faults to be 'raise', 'restart' or a FaultPolicy, got {faults!r}; or 'resume', which plays the "
+            "episode of an env that failed again"
+        )
 
     @property
     def restarts(self) -> bool:
