@@ -60,7 +60,8 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType], VectorEnv[ObsType, Ac
             conventions of the installed Gymnasium.
         **options: the other options of :class:`remuda.PoolOptions`: ``num_workers``, ``faults``, ``spares`` and so on.
             With ``faults="restart"`` a fault truncates the episode, ``infos["fault"]`` reports the fault, and the env
-            is rebuilt. With ``seeding="per_episode"`` ``single_action_space`` is seeded too, but not ``action_space``.
+            is rebuilt. With ``faults="resume"`` it plays its episode again, and nothing shows the fault.
+            With ``seeding="per_episode"`` ``single_action_space`` is seeded too, but not ``action_space``.
             With ``crash_dir`` the cause of an env's exception names the crash record. ``name`` is
             ``Worker<AsyncVectorEnv>``.
 

@@ -456,7 +456,8 @@ class SubprocVecEnv(WholeVecEnv, VecEnv):
             end of an episode, instead of the next :meth:`reset` only.
         max_concurrency, observation_space: see :class:`remuda.PoolOptions`.
         **options: its other options: ``num_workers``, ``faults``, ``spares`` and so on. With ``faults="restart"`` a
-            fault ends the episode with ``infos[i]["fault"]`` and ``TimeLimit.truncated``, and the env is rebuilt.
+            fault ends the episode with ``infos[i]["fault"]`` and ``TimeLimit.truncated``, and the env is rebuilt. With
+            ``faults="resume"`` the rebuilt env plays its episode again, and nothing here shows the fault.
             With ``seeding="per_episode"`` seeds are in ``reset_infos[i]["episode_seed"]``. ``num_envs`` does not count
             ``spares``. ``preload`` defaults to SB3, which imports PyTorch, because factories that wrap an env in
             ``Monitor`` need it. ``name`` is ``Worker<SubprocVecEnv>``.

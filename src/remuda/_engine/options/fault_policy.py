@@ -29,15 +29,16 @@ class FaultPolicy:
             "resume": the env is rebuilt, and its episode played again with the same seed and actions, up to the command
             that was interrupted. The caller receives the results that it would have received without the fault. If that
             is impossible, the env is restarted, as with "restart", and `Fault.not_resumed` has the reason: a row of the
-            episode was not the same, the env failed again at the same command, it was called in a way that cannot be
-            repeated (`call`, `apply`, `set_state`), or the episode is too long.
+            episode was not the same, the env failed again at the same command, it was called (`call`, `apply`) or put
+            into a state (`set_state`), or the episode is too long. Calls that only read, and lasting ones before the
+            episode, do not matter.
         step_timeout, reset_timeout, call_timeout: The seconds that one env may take for one step, one reset (also an
             autoreset), one call. After that its worker is killed, wherever it hangs, also while the program does not
             call the pool. None for no limit. With `backend="thread"` nothing is killed: the env is lost, and its
             thread goes on. `backend="serial"` has no deadlines.
-        abandon_hung_threads: With "restart" and `backend="thread"`: whether an env that missed a deadline is rebuilt
-            although the old one still runs in its thread. That thread keeps the old env, its memory and perhaps a core
-            until the call returns; then it closes the env. Calls that never return add up.
+        abandon_hung_threads: With "restart" or "resume" and `backend="thread"`: whether an env that missed a deadline
+            is rebuilt although the old one still runs in its thread. That thread keeps the old env, its memory and
+            perhaps a core until the call returns; then it closes the env. Calls that never return add up.
         max_restarts, period: The number of restarts of one env that are allowed within `period` seconds. One more
             raises RestartLimitError. They are the intensity and period of Erlang/OTP's supervisors.
         max_pool_restarts: The same limit for all envs of the pool together; None for no such limit.
