@@ -52,8 +52,12 @@ void Digest::add(nb::handle value) {
     PyErr_Clear();  // a lone surrogate
     return add(nb::handle(nb::repr(value)));
   }
-  if (PyBytes_CheckExact(object))
-    return add(PyBytes_AS_STRING(object), static_cast<std::size_t>(PyBytes_GET_SIZE(object)));
+  if (PyBytes_CheckExact(object)) {
+    char* data = nullptr;
+    Py_ssize_t bytes = 0;
+    if (PyBytes_AsStringAndSize(object, &data, &bytes) < 0) nb::raise_python_error();
+    return add(data, static_cast<std::size_t>(bytes));
+  }
   if (PyArray_Check(object)) return add_array(value);
   if (PyArray_CheckScalar(object)) return add_array(nb::steal(PyArray_FromScalar(object, nullptr)));
   if (PyDict_Check(object)) {
@@ -68,7 +72,7 @@ void Digest::add(nb::handle value) {
     return add_number(static_cast<std::uint64_t>(PyDict_Size(object)));
   }
   if (PyTuple_Check(object)) return add_items(value, PyTuple_GET_SIZE(object));
-  if (PyList_Check(object)) return add_items(nb::steal(PyList_AsTuple(object)), PyList_GET_SIZE(object));
+  if (PyList_Check(object)) return add_items(nb::steal(PyList_AsTuple(object)), PyList_Size(object));
   if (PyAnySet_Check(object)) return add_set(value);
   const nb::object pickled = hooks_.attr("pickled")(value);
   add(nb::handle(pickled));

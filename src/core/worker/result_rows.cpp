@@ -110,7 +110,7 @@ std::uint64_t ResultRows::digest(const Objects& objects, nb::handle info, std::u
   Digest digest(hooks_);
   for (const Column& column : obs_) digest.add(column.row(row), column.row_bytes());
   for (const nb::object& object : objects) digest.add(object);
-  digest.add(info);
+  if (!is_step || !ends_episode(row)) digest.add(info);
   if (!is_step) return digest.value();
   digest.add(reward_at(row), reward_width_ * sizeof(double));
   digest.add(&terminated_[row], sizeof(bool));

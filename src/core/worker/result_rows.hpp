@@ -57,7 +57,8 @@ class ResultRows {
   }
 
   // Returns a digest of the observation and the info in a row, and of the reward and the flags if it `is_step`. It
-  // depends on the values, not on whether they have columns. `objects`: the leaves of the observation without a column.
+  // depends on the values, not on whether they have columns. The info of an episode's last row does not count: wrappers
+  // put the time that the episode took there. `objects`: the leaves of the observation without a column.
   std::uint64_t digest(const Objects& objects, nb::handle info, std::uint32_t row, bool is_step) const;
 
   // -- reward and flags ----------------------------------------------------------------------------------------

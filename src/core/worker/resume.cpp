@@ -33,7 +33,7 @@ void WorkerLoop::resume(HostedEnv& env, Result& result) {
   env.not_resumed = reason.is_none() ? nb::object() : reason;
   now_ = now_ns();
   if (error) return fail(value_of(*error), command_, result);
-  post(result, nb::object());
+  post(result, why ? nb::object(nb::make_tuple(nb::bytes(why->data(), why->size()))) : nb::object());
 }
 
 // Returns why the episode could not be played again; nullopt if it could, or if there was none.

@@ -11,6 +11,8 @@ from remuda import StepColumn
 from remuda._factories import check_env_fns
 from remuda._wire.requests import reading
 
+__all__ = ["reading"]  # for functions of faces that only read an env
+
 
 class HostedEnv:
     """The base of objects that host an env in a worker and give it the methods that a pool calls.

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from remuda._faces import hosting
-from remuda._wire.requests import reading
+from remuda._faces.hosting import reading
 from remuda.alf.configuration import Configuration
 from remuda.alf.nests import check_nest, from_plain, is_empty, space_of, to_plain
 

@@ -22,7 +22,7 @@ from remuda._faces.pool_beneath import closed_on_error, log_close_errors
 from remuda._faces.vector_env import IDLE, STEPPING, Indices, PooledVectorEnv
 from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import gives_name_to, names_keywords, seeds_apart
-from remuda._wire.requests import reading
+from remuda._faces.hosting import reading
 from remuda._wording import in_brief
 from remuda.sb3 import worker
 from remuda.sb3.errors import translated

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from remuda._faces import hosting
-from remuda._wire.requests import reading
+from remuda._faces.hosting import reading
 from remuda.errors import InvalidEnvError
 
 REWARD_TYPE = "remuda.sb3.reward_type"

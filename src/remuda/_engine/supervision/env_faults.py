@@ -121,7 +121,6 @@ class EnvFaults:
         if self._running.is_closed or self._faults.is_lost(env):
             return self._running.hub.settle(slot, _core.Fate.LOST)
         fault = self._resumption.given_up(env, failure.message)
-        self._reports.log.add(fault, f"its episode is not resumed ({fault.not_resumed}), and it is rebuilt")
         return self._build_again(fault)
 
     def rebuild_failed(self, env: int, failure: Failure) -> None:
