@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn, cast
@@ -45,6 +44,7 @@ from remuda._worker.factories import BuildError, EnvFn, unpack
 from remuda._worker.forked_children import OneProcess, end_child
 from remuda._worker.memory import has_grown
 from remuda._worker.old_gym import converted
+from remuda._worker.plain_pickles import plain_pickle
 from remuda._worker.reset_defaults import EPISODE_SEED, ResetDefaults
 from remuda._worker.row_pickling import RowPickling
 from remuda._worker.worker_info import HostSpec, worker_context
@@ -310,7 +310,7 @@ class EnvHost(RowPickling):
     def pickled(self, value: Any) -> bytes:
         """Returns bytes that are equal for equal values, for the digest of an info."""
         try:
-            return pickle.dumps(value, 5)
+            return plain_pickle(value)
         except Exception:  # such an info is refused when it is sent
             return type(value).__qualname__.encode()
 

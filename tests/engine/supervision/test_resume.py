@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -262,6 +263,66 @@ def test_an_episode_that_is_too_long_is_restarted(limits: dict[str, int], why: s
         kill(pool, 0)
         batch = pool.step(np.ones((1, 2), np.float32))
         assert why in batch.infos[0]["fault"].not_resumed
+
+
+def test_a_full_log_does_not_hold_the_step_that_was_interrupted(tmp_path: Path) -> None:
+    reasons = []
+    for at in range(10, 20):
+        env_fn = partial(Failing, kill_myself, at, tmp_path / f"done-{at}")
+        with Pool([env_fn], faults=resuming(bytes_per_env=180), num_workers=1) as pool:
+            pool.reset(seed=1)
+            for _ in range(at + 1):
+                batch = pool.step(np.ones((1, 2), np.float32))
+            reasons.append(batch.infos[0]["fault"].not_resumed if "fault" in batch.infos[0] else None)
+    assert reasons[0] is None and reasons[-1] is not None
+    assert all(why is None or "bytes_per_env=180" in why for why in reasons)
+
+
+class FailingAgain(WalkEnv):
+    """A walk that fails in its second step, or in its reset, after it was built for the second time."""
+
+    def __init__(self, fail: Callable[[], object], in_reset: bool, builds: Path) -> None:
+        super().__init__(10**6)
+        with builds.open("a") as file:
+            file.write(".")
+        self.fail, self.in_reset, self.is_again = fail, in_reset, builds.stat().st_size > 1
+
+    def reset(self, **arguments: Any) -> Any:
+        if self.is_again and self.in_reset:
+            self.fail()
+        return super().reset(**arguments)
+
+    def step(self, action: Any) -> Any:
+        if self.is_again and not self.in_reset and self.steps == 1:
+            self.fail()
+        return super().step(action)
+
+
+@pytest.mark.parametrize("fail", [raise_value_error, partial(time.sleep, 60)])
+def test_an_episode_that_fails_whenever_it_is_played_again_ends(fail: Any, tmp_path: Path) -> None:
+    env_fns = [partial(FailingAgain, fail, False, tmp_path / "builds"), partial(WalkEnv, 10**6)]
+    policy = FaultPolicy("resume", backoff=0, step_timeout=1.0)
+    with Pool(env_fns, faults=policy, num_workers=1) as pool:
+        pool.reset(seed=1)
+        for _ in range(3):
+            pool.step(np.ones((2, 2), np.float32))
+        kill(pool, 0)
+        batch = pool.step(np.ones((2, 2), np.float32))
+        assert batch.truncations.tolist() == [True, False]
+        assert batch.infos[0]["fault"].not_resumed == "it failed in a step when it was played again"
+        assert batch.obs[1, 0] == 4
+
+
+def test_a_reset_that_fails_when_it_is_played_again_is_reported_with_the_reason(tmp_path: Path) -> None:
+    policy = resuming(resets="report", reset_timeout=1.0)
+    env_fn = partial(FailingAgain, partial(time.sleep, 60), True, tmp_path / "builds")
+    with Pool([env_fn], faults=policy, num_workers=1, autoreset="disabled") as pool:
+        pool.reset(seed=1)
+        pool.step(np.ones((1, 2), np.float32))
+        kill(pool, 0)
+        batch = pool.step(np.ones((1, 2), np.float32))
+        assert batch.truncations.all()
+        assert batch.infos[0]["fault"].not_resumed == "it failed in a reset when it was played again"
 
 
 def test_nothing_that_the_env_logs_or_prints_appears_twice(caplog: Any, capfd: Any) -> None:

@@ -34,6 +34,8 @@ class Resumption:
         self._log = _core.EpisodeLog(running.arena, running.layout.plan) if running.layout.resumes else None
         self._entries: dict[int, int] = {}  # by env: where its log ended when it last failed within a command
         self._faults: dict[int, Fault] = {}  # by env: the fault because of which its episode is played again
+        self._raised: set[int] = set()  # the envs that have raised while they played their episodes again
+        self._replays: dict[int, int] = {}  # by env: where the episode began that failed when it was played again
 
     def begin(self, fault: Fault) -> Fault | None:
         """Decides on an env that failed, before it is built again. Takes back the command that was interrupted.
@@ -42,9 +44,14 @@ class Resumption:
             Otherwise the fault with the reason.
         """
         log, env = self._log, fault.env_id
-        if log is None or (self._policy._reports(fault.operation) and not fault.shared):
+        if log is None:
             return fault
-        slot, was_resuming = self._running.slots.slot_of(env), log.is_resuming(env)
+        was_resuming = env in self._raised or log.is_resuming(env)
+        self._raised.discard(env)
+        is_reported = self._policy._reports(fault.operation) and not fault.shared
+        if is_reported and not was_resuming:
+            return fault
+        slot = self._running.slots.slot_of(env)
         sequence = 0 if slot is None else self._running.slots.interrupted(slot)
         # A reset in advance whose answer the pool has not received is requested again.
         is_taken = log.take_back(env, sequence, self._preparations.is_unmade(env))
@@ -54,6 +61,11 @@ class Resumption:
             if self._entries.get(env) == entries:
                 why = f"it failed again at the same {fault.operation}"
             self._entries[env] = entries
+        if why is None and was_resuming and not fault.shared and (is_reported or fault.kind != "death"):
+            # Limits on restarts do not count a fault that is reported, so the episode is not tried again.
+            if is_reported or self._replays.get(env) == log.place(env)[0]:
+                why = f"it failed in a {fault.operation} when it was played again"
+            self._replays[env] = log.place(env)[0]
         if why is None:
             self._faults[env] = fault
             return None
@@ -67,7 +79,12 @@ class Resumption:
         env, slot = fault.env_id, self._running.slots.slot_of(fault.env_id)
         if slot is not None and self._log.place(env)[0] < self._log.entries(env):
             self._running.slots.set_fresh(slot, False)  # it will have an observation
-        self._running.hub.instruct(_core.Op.RESUME, fault.worker, env, None, self._addressees, OnlyFailures(failed))
+
+        def raised(failure: Failure) -> None:
+            self._raised.add(env)
+            failed(failure)
+
+        self._running.hub.instruct(_core.Op.RESUME, fault.worker, env, None, self._addressees, OnlyFailures(raised))
 
     def given_up(self, env: int, why: str) -> Fault:
         """Returns the fault of an env whose worker could not play the episode again. `why`: the reason."""
@@ -79,6 +96,8 @@ class Resumption:
         """Ends the episode in the log, so that nothing is resumed if the env's worker dies before it has rebuilt it."""
         log.add(env, _core.Entry.MADE)
         self._entries.pop(env, None)
+        self._replays.pop(env, None)
+        self._raised.discard(env)
 
     def _why_not(self, log: _core.EpisodeLog, env: int) -> str | None:
         """Returns why an episode cannot be played again; None if it can, or if there is none."""
@@ -94,8 +113,9 @@ class Resumption:
             return "it was put into a state"
         limit, steps = self._policy.max_resumed_steps, end - first - 1
         too_long = None
+        # The command that was taken back has overwritten the oldest entry of a full log.
         if limit is not None and steps > limit:
             too_long = f"max_resumed_steps={limit}"
-        elif end - first > log.capacity or discarded > first or not log.beginning(env, first):
+        elif end - first >= log.capacity or discarded > first or not log.beginning(env, first):
             too_long = f"bytes_per_env={self._policy.bytes_per_env} can hold"
         return None if too_long is None else f"the episode has {steps} steps, more than {too_long}"
