@@ -194,7 +194,7 @@ def _supervisor(
     descriptions = Descriptions(policy, running, settings.start_timeout, reports.tracker)
     budget = RestartBudget(policy, running, faults, reports)
     preparations = Preparations(faults)
-    resumption = Resumption(policy, running, preparations, addressees)
+    resumption = Resumption(policy, running, preparations, addressees, reports.log)
     workers = WorkerFaults(
         policy,
         running,

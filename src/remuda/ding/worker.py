@@ -12,10 +12,9 @@ import torch
 from ditk import logging
 from gymnasium import Space
 
-from remuda._faces.hosting import HostedEnv
+from remuda._faces.hosting import HostedEnv, reading
 from remuda._videos.episodes import Episodes
 from remuda._videos.video_recorder import VideoRecorder
-from remuda._faces.hosting import reading
 from remuda.ding.randomness import OwnRandomness, untouched
 from remuda.ding.replays import recorder_of
 from remuda.ding.reset_orders import ResetOrder, time_limit

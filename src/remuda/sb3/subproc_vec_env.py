@@ -17,12 +17,11 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvObs, VecEnvStepReturn
 
 from remuda import Batch, ClosedError, FaceOptions, InvalidActionError, Part, Pool, PoolOptions, StateError
-from remuda._faces.hosting import call_method, extras_of_hosted, get_attribute, hosting, set_attribute
+from remuda._faces.hosting import call_method, extras_of_hosted, get_attribute, hosting, reading, set_attribute
 from remuda._faces.pool_beneath import closed_on_error, log_close_errors
 from remuda._faces.vector_env import IDLE, STEPPING, Indices, PooledVectorEnv
 from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import gives_name_to, names_keywords, seeds_apart
-from remuda._faces.hosting import reading
 from remuda._wording import in_brief
 from remuda.sb3 import worker
 from remuda.sb3.errors import translated

@@ -47,7 +47,8 @@ class RestartBudget:
         for fault in each:
             if not fault.shared:
                 self._running.slots.count_fault(fault.env_id)
-            self._reports.log.add(fault, then if limit is None else "it is no longer restarted")
+            why = "" if fault.not_resumed is None else f"; its episode is not resumed: {fault.not_resumed}"
+            self._reports.log.add(fault, then + why if limit is None else "it is no longer restarted")
         if limit is not None:
             self._faults.add_loss([fault.env_id for fault in faults], limit)
         return limit is None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from remuda import _core
-from remuda._engine.calls import Addressee, OnlyFailures
+from remuda._engine.calls import Addressee
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.running import Running
+from remuda._engine.supervision.fault_log import FaultLog
 from remuda._engine.supervision.preparations import Preparations
-from remuda.errors import Failure, Fault
+from remuda._wire.pickling import Buffers
+from remuda.errors import Failure, Fault, RemudaError
 
 _RESTORED = _core.Entry.RESTORED.value
 
@@ -27,10 +29,11 @@ class Resumption:
         running: Running,
         preparations: Preparations,
         addressees: dict[int, Addressee | None],
+        fault_log: FaultLog,
     ) -> None:
         """`preparations`: the resets in advance with arguments that have not been answered."""
         self._policy, self._running, self._preparations = policy, running, preparations
-        self._addressees = addressees
+        self._addressees, self._fault_log = addressees, fault_log
         self._log = _core.EpisodeLog(running.arena, running.layout.plan) if running.layout.resumes else None
         self._entries: dict[int, int] = {}  # by env: where its log ended when it last failed within a command
         self._faults: dict[int, Fault] = {}  # by env: the fault because of which its episode is played again
@@ -84,7 +87,11 @@ class Resumption:
             self._raised.add(env)
             failed(failure)
 
-        self._running.hub.instruct(_core.Op.RESUME, fault.worker, env, None, self._addressees, OnlyFailures(raised))
+        def differed(why: str) -> None:
+            self._fault_log.add(fault, f"its episode is not resumed: {why}")
+
+        addressee = _Replay(differed, raised)
+        self._running.hub.instruct(_core.Op.RESUME, fault.worker, env, None, self._addressees, addressee)
 
     def given_up(self, env: int, why: str) -> Fault:
         """Returns the fault of an env whose worker could not play the episode again. `why`: the reason."""
@@ -119,3 +126,21 @@ class Resumption:
         elif end - first >= log.capacity or discarded > first or not log.beginning(env, first):
             too_long = f"bytes_per_env={self._policy.bytes_per_env} can hold"
         return None if too_long is None else f"the episode has {steps} steps, more than {too_long}"
+
+
+@dataclass(frozen=True)
+class _Replay:
+    """Receives the answer of a worker that has played an episode again."""
+
+    differed: Callable[[str], object]
+    raised: Callable[[Failure], object]
+
+    def answer(self, sequence: int, parts: Buffers) -> None:
+        if parts:
+            self.differed(bytes(parts[0]).decode())
+
+    def fail(self, sequence: int, failure: Failure) -> None:
+        self.raised(failure)
+
+    def abandon(self, error: RemudaError) -> None:
+        """Does nothing when the worker has died: its successor plays the episode again."""
