@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from accidents import hold_the_gil, kill_myself, raise_value_error
 from drawn import MINUTES, SEED
+from gymnasium.wrappers import RecordEpisodeStatistics
 from pairs import pairwise
 from programs import kill
 from resumed_envs import Failing, OddWalkEnv, WalkEnv, state_of, total_of
@@ -371,3 +372,29 @@ def test_the_log_says_that_episodes_are_resumed(caplog: Any) -> None:
         pool.step(np.ones((2, 2), np.float32))
         assert pool.stats().restarts == 1
     assert "it is restarted at once, and resumes" in caplog.text
+
+
+@pytest.mark.parametrize("mode", ["next_step", "disabled"])
+def test_a_death_after_an_episode_whose_last_info_has_a_clock_changes_no_row(mode: Any) -> None:
+    def rows(*, kills: bool) -> list[Any]:
+        seen = []
+        with Pool([lambda: RecordEpisodeStatistics(WalkEnv(3))], autoreset=mode, faults=resuming()) as pool:
+            obs = pool.reset(seed=3).obs.tolist()
+            for _ in range(20):
+                batch = pool.step(np.ones((1, 2), np.float32))
+                seen.append((obs, batch.rewards.tolist(), batch.dones.tolist()))
+                if batch.dones[0] and kills:
+                    kill(pool, 0)
+                obs = (pool.reset() if batch.dones[0] and mode == "disabled" else batch).obs.tolist()
+        return seen
+
+    assert rows(kills=True) == rows(kills=False)
+
+
+def test_a_reset_that_begins_anew_is_logged(tmp_path: Path, caplog: Any) -> None:
+    with Pool([partial(OddWalkEnv, "clock")], autoreset="disabled", faults=resuming()) as pool:
+        pool.reset(seed=1)
+        pool.step(np.ones((1, 2), np.float32))
+        kill(pool, 0)
+        assert pool.reset(seed=1).obs[0, 0] == 0
+    assert "its episode is not resumed: it was not the same from step 1 on" in caplog.text

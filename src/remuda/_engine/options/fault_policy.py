@@ -55,7 +55,8 @@ class FaultPolicy:
             closed and built again. None: never.
         max_resumed_steps: With "resume": an episode with more steps is not played again, but ends. None: no limit.
         bytes_per_env: With "resume": bytes of shared memory for the latest actions of each env. An episode with more
-            actions ends. An action takes its own bytes and 9 more.
+            actions ends. Half is for actions that are sent pickled; in the other half, an action takes its own bytes
+            and 9 more.
     """
 
     on_fault: OnFault = "raise"
