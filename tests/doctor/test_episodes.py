@@ -36,12 +36,16 @@ def test_an_env_that_draws_from_its_np_random_resumes_exactly() -> None:
 @pytest.mark.parametrize(
     ("kind", "verdict", "text"),
     [
-        ("clock", "wrong", f"an episode is not the same from step 1 on (observation): {OUTSIDE}"),
-        ("global random", "wrong", f"an episode is not the same from step 1 on (observation): {GLOBAL}"),
-        ("global numpy", "wrong", f"an episode is not the same from step 1 on (reward): {GLOBAL}"),
-        ("file", "note", f"an episode is not the same from step 1 on (info['builds']): {OUTSIDE}"),
+        ("clock", "wrong", f"the first episode of an env is not the same from step 1 on (observation): {OUTSIDE}"),
+        (
+            "global random",
+            "wrong",
+            f"the first episode of an env is not the same from step 1 on (observation): {GLOBAL}",
+        ),
+        ("global numpy", "wrong", f"the first episode of an env is not the same from step 1 on (reward): {GLOBAL}"),
+        ("file", "note", f"the first episode of an env is not the same from step 1 on (info['builds']): {OUTSIDE}"),
         ("race", "wrong", OUTSIDE),
-        ("own space", "wrong", f"an episode is not the same from step 1 on (reward): {OUTSIDE}"),
+        ("own space", "wrong", f"the first episode of an env is not the same from step 1 on (reward): {OUTSIDE}"),
     ],
 )
 def test_planted_nondeterminism_is_found(kind: str, verdict: str, text: str, tmp_path: Path) -> None:
@@ -53,8 +57,8 @@ def test_planted_nondeterminism_is_found(kind: str, verdict: str, text: str, tmp
 @pytest.mark.parametrize(
     ("kind", "which", "advice"),
     [
-        ("own generator", "an episode without a seed is not the same from its reset on", "seeding='per_episode'"),
-        ("levels", "an episode without a seed is not the same from its reset on", "reset() must begin"),
+        ("own generator", "the second one, without a seed, is not the same from its reset on", "seeding='per_episode'"),
+        ("levels", "the second one, without a seed, is not the same from its reset on", "reset() must begin"),
     ],
 )
 def test_an_env_with_episodes_that_depend_on_earlier_ones_is_no_fault(kind: str, which: str, advice: str) -> None:

@@ -60,7 +60,7 @@ def episodes(
     return played
 
 
-def again(_: Any, env_fn: EnvFn, shared: int, n: int, played: Episode) -> list[Row]:
+def play_again(_: Any, env_fn: EnvFn, shared: int, n: int, played: Episode) -> list[Row]:
     """Plays the n-th episode of `episodes` again, in an env of its own. Returns its rows.
 
     Raises ValueError if it is not known how the episode began.

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import remuda
 from remuda._crash.episode_start import load_start
-from remuda._doctor.episodes import Episode, again, episodes
+from remuda._doctor.episodes import Episode, episodes, play_again
 from remuda._doctor.findings import (
     ONE_EACH,
     PER_EPISODE,
@@ -129,24 +129,23 @@ def _replayed(
 ) -> list[Finding]:
     """Plays episodes again, each in a process of its own like a pool that resumes them. Finds the cause of differences.
 
-    The random generators of the processes get other seeds than before, and then the same seeds.
+    The random generators of the processes have other seeds than before, and for the cause the same seeds.
     """
-
     if unknown := load_start(played[1].start).get("random_unknown"):
         text = f"an episode without a seed cannot be begun again: {unknown}"
         return [Finding(PLAYED_AGAIN, "note", text, PER_EPISODE)]
 
-    def replays(shared: int, episodes: Sequence[Episode]) -> dict[str, Trial]:
-        return {f"{PLAYED_AGAIN} ({n})": (again, env_fn, shared, n, one) for n, one in enumerate(episodes)}
+    def replays(shared: int) -> dict[str, Trial]:
+        return {f"{PLAYED_AGAIN} ({n})": (play_again, env_fn, shared, n, one) for n, one in enumerate(played)}
 
-    results, failed = _run(replays(300, played), end, options)
+    results, failed = _run(replays(300), end, options)
     if failed:
         is_over = time.monotonic() >= end
         return [Finding(PLAYED_AGAIN, "unknown", "the time allowed no result")] if is_over else failed
     different, with_shared_seeds, in_one_env = differences(played, results), False, False
     if any(different):
         whole: Trial = (episodes, env_fn, 400, _SEEDS, length, end - time.monotonic())
-        (second, *results), _ = _run({"episodes in another process": whole, **replays(0, played)}, end, options)
+        (second, *results), _ = _run({"episodes in another process": whole, **replays(0)}, end, options)
         with_shared_seeds = None not in results and not any(differences(played, results))
         in_one_env = second is not None and not any(differences(played, [one.rows for one in second]))
     steps = sum(len(one.rows) - 1 for one in played)

@@ -112,8 +112,10 @@ def judge_replay(
         return Finding(PLAYED_AGAIN, "right", f"{len(different)} episodes with {steps:,} steps were the same")
     cause = _GLOBAL if with_shared_seeds else _EARLIER if in_one_env else _OUTSIDE
     n, step, part = found[0]
-    which = "an episode" if n != 1 else "an episode without a seed"
-    text = f"{which} is not the same from {f'step {step}' if step else 'its reset'} on ({part}): it depends on {cause}"
+    which = "the first episode of an env", "the second one, without a seed,", "the third one, with a seed,"
+    text = (
+        f"{which[n]} is not the same from {f'step {step}' if step else 'its reset'} on ({part}): it depends on {cause}"
+    )
     is_legal = part.startswith("info") or cause == _EARLIER
     advice = PER_EPISODE if cause == _EARLIER and n == 1 and different[2] is None else _ADVICE.get(cause)
     return Finding(PLAYED_AGAIN, "note" if is_legal else "wrong", text, advice)
