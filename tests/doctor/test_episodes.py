@@ -13,7 +13,7 @@ from resumed_envs import BufferEnv, CopiedEnv, EarlierEnv, OddWalkEnv, WalkEnv
 from remuda._doctor.examination import examine
 from remuda._doctor.findings import PLAYED_AGAIN, Finding
 
-OUTSIDE = "it depends on the clock, files or another state outside the env"
+OUTSIDE = "it depends on something outside of it (the clock, files"
 GLOBAL = "it depends on the global random numbers of Python or NumPy"
 EARLIER = "it depends on the episodes before it in the same env"
 
@@ -52,6 +52,7 @@ def test_planted_nondeterminism_is_found(kind: str, verdict: str, text: str, tmp
     found = findings_on(partial(OddWalkEnv, kind, tmp_path / "builds"))
     assert text in found[PLAYED_AGAIN].text
     assert found[PLAYED_AGAIN].verdict == verdict
+    assert found[PLAYED_AGAIN].advice is not None
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from remuda._crash.episode_start import describe_start, load_start, repeat_start
 from remuda._doctor.trials import EnvFn, seed_shared
 from remuda._training.tasks.fingerprint import Fingerprint
 
+PROCESS_GENERATORS = {"random", "np.random"}
 Row: TypeAlias = dict[str, str]  # by part of the row: the digest of its value
 
 
@@ -27,7 +28,8 @@ class Episode:
         rows: The rows of the reset and of the steps. The row that ends the episode has its flags only, because its info
             may have the time that the episode took.
         generators: By name: the digests of the random generators of the env and its process, after the episode.
-        drawn_from: The names of those that have changed since before the reset.
+        drawn_from: The names of those that have changed since before the reset, or before the build of the env if this
+            is its first episode.
         changed_after: The step with an observation that the next step has changed in place; None if there is none.
     """
 
@@ -46,7 +48,9 @@ def episodes(
     `shared`: the number that seeds the generators of the process, which only some envs draw from.
     """
     seed_shared(shared)
-    env, played, end = env_fn(), list[Episode](), time.monotonic() + seconds
+    played, end, before = list[Episode](), time.monotonic() + seconds, _generators(None)
+    env = env_fn()
+    at_build = {name for name, state in _generators(None).items() if before[name] != state}
     for n, seed in enumerate(seeds):
         arguments = {} if seed is None else {"seed": seed}
         episode = Episode(describe_start(env, arguments)[1])
@@ -56,6 +60,7 @@ def episodes(
         episode.generators = _generators(env)
         episode.drawn_from = {name for name, state in episode.generators.items() if before.get(name) != state}
         played.append(episode)
+    played[0].drawn_from |= at_build
     env.close()
     return played
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import remuda
 from remuda._crash.episode_start import load_start
-from remuda._doctor.episodes import Episode, episodes, play_again
+from remuda._doctor.episodes import PROCESS_GENERATORS, Episode, episodes, play_again
 from remuda._doctor.findings import (
     ONE_EACH,
     PER_EPISODE,
@@ -146,7 +146,8 @@ def _replayed(
     if any(different):
         whole: Trial = (episodes, env_fn, 400, _SEEDS, length, end - time.monotonic())
         (second, *results), _ = _run({"episodes in another process": whole, **replays(0)}, end, options)
-        with_shared_seeds = None not in results and not any(differences(played, results))
+        draws = any(one.drawn_from & PROCESS_GENERATORS for one in played)
+        with_shared_seeds = draws and None not in results and not any(differences(played, results))
         in_one_env = second is not None and not any(differences(played, [one.rows for one in second]))
     steps = sum(len(one.rows) - 1 for one in played)
     return [judge_replay(different, with_shared_seeds=with_shared_seeds, in_one_env=in_one_env, steps=steps)]

@@ -30,11 +30,12 @@ _INSTEAD = {  # by situation
 }
 PLAYED_AGAIN = "an episode played again"
 _GLOBAL, _EARLIER = "the global random numbers of Python or NumPy", "the episodes before it in the same env"
+_OUTSIDE = "something outside of it (the clock, files, threads, addresses), or random numbers that no seed begins"
 _ADVICE = {  # by cause
     _GLOBAL: "draw random numbers from self.np_random only, which reset(seed=...) seeds: a replay depends on that",
+    _OUTSIDE: "remove that part (a wrapper can drop it from an info): faults='resume' restarts such an env instead",
     _EARLIER: "reset() must begin an episode from its seed or self.np_random only: faults='resume' depends on that",
 }
-_OUTSIDE = "the clock, files or another state outside the env, or random numbers that reset(seed=...) does not seed"
 _ONE_SEED = "pass the seed of reset() on to super().reset(seed=seed), and use no constant seed, neither in the factory"
 PER_EPISODE = "seeding='per_episode', if faults='resume' or crash records shall repeat episodes: each gets a seed"
 _COPY = "return a copy of the array: a replay buffer, or another code that keeps an observation, has wrong values"
@@ -110,14 +111,14 @@ def judge_replay(
     found = [(n, *one) for n, one in enumerate(different) if one is not None]
     if not found:
         return Finding(PLAYED_AGAIN, "right", f"{len(different)} episodes with {steps:,} steps were the same")
-    cause = _GLOBAL if with_shared_seeds else _EARLIER if in_one_env else _OUTSIDE
     n, step, part = found[0]
+    cause = _GLOBAL if with_shared_seeds else _EARLIER if in_one_env and n != 0 else _OUTSIDE
     which = "the first episode of an env", "the second one, without a seed,", "the third one, with a seed,"
     text = (
         f"{which[n]} is not the same from {f'step {step}' if step else 'its reset'} on ({part}): it depends on {cause}"
     )
     is_legal = part.startswith("info") or cause == _EARLIER
-    advice = PER_EPISODE if cause == _EARLIER and n == 1 and different[2] is None else _ADVICE.get(cause)
+    advice = PER_EPISODE if cause == _EARLIER and n == 1 and different[2] is None else _ADVICE[cause]
     return Finding(PLAYED_AGAIN, "note" if is_legal else "wrong", text, advice)
 
 
