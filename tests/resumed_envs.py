@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -69,6 +70,17 @@ class OddWalkEnv(WalkEnv):
             with counter.open("ab") as file:
                 file.write(b".")
             self.builds = counter.stat().st_size
+        if kind == "race":
+            self.count, self.is_closed = 0, threading.Event()
+            threading.Thread(target=self.run).start()
+
+    def run(self) -> None:
+        while not self.is_closed.wait(1e-5):
+            self.count += 1
+
+    def close(self) -> None:
+        if self.kind == "race":
+            self.is_closed.set()
 
     def step(self, action: Any) -> StepResult:
         obs, reward, terminated, truncated, info = super().step(action)
@@ -83,7 +95,74 @@ class OddWalkEnv(WalkEnv):
                 info["builds"] = self.builds
             case "late":
                 terminated = self.builds > 1 and self.steps == 2
+            case "race":
+                obs[1] = self.count
+            case "own space":
+                reward = float(self.action_space.sample()[0])
+            case "NaN":
+                obs[2] = np.nan if self.steps == 3 else 0.0
         return obs, reward, terminated, truncated, info
+
+
+class CopiedEnv(WalkEnv):
+    """A walk that is the same in each copy of the env, for a reason that `kind` names."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.own = kind, np.random.default_rng(3)
+        if kind == "seeded in the factory":
+            self.reset(seed=3)
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        if self.kind == "constant seed":
+            seed = 3
+        if self.kind == "global":
+            random.seed(3)
+        return super().reset(seed=seed, options=options)
+
+    def observe(self) -> Any:
+        obs = super().observe()
+        obs[1] = {"global": random.random, "own": self.own.random}.get(self.kind, lambda: obs[1])()
+        self.length = 5 if self.kind in ("global", "own") else self.length
+        return obs
+
+    def step(self, action: Any) -> StepResult:
+        obs, reward, terminated, truncated, _ = super().step(action)
+        return obs, reward, terminated, truncated, {}
+
+
+class EarlierEnv(WalkEnv):
+    """A walk with levels that become longer, or with random numbers that only a seed begins again."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(10)
+        self.kind, self.own = kind, np.random.default_rng()
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        if self.kind == "levels":
+            self.longest += 10
+        if seed is not None:
+            self.own = np.random.default_rng(seed)
+        return super().reset(seed=seed, options=options)
+
+    def observe(self) -> Any:
+        obs = super().observe()
+        obs[1] = self.own.random() if self.kind == "own generator" else self.longest
+        return obs
+
+
+class BufferEnv(WalkEnv):
+    """A walk that writes its observations into one array, if `is_shared`, or never changes them."""
+
+    def __init__(self, *, is_shared: bool) -> None:
+        super().__init__()
+        self.is_shared, self.buffer = is_shared, np.zeros(3, np.float32)
+
+    def observe(self) -> Any:
+        obs = super().observe()
+        if self.is_shared:
+            self.buffer[:] = obs
+        return self.buffer if self.is_shared else np.zeros(3, np.float32)
 
 
 def state_of(env: Any) -> Any:

@@ -67,7 +67,7 @@ ARROWS = {
     "_replay": {"remuda", "errors", "_factories", "_wording", "_core", "_wire", "_worker", "_crash"},
     "_videos": {"_worker", "_factories", "_system", "errors"},
     "_watch": {"_core", "_wire", "_relay", "_engine"},
-    "_doctor": {"remuda", "errors", "_engine", "_worker"},
+    "_doctor": {"remuda", "errors", "_engine", "_worker", "_crash", "_training"},
     "cli": {"remuda", "errors", "_bench", "_doctor", "_system", "_crash", "_replay", "_watch"},
 }
 

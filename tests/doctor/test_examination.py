@@ -19,7 +19,7 @@ from remuda._doctor.examination import Report, examine, rendered_on
 from remuda._doctor.findings import LEAK_BYTES, judge_memory
 
 MIB = 1 << 20
-PLAYED = {"20 random steps": "right", "the same seed in two processes": "right"}
+PLAYED = {"20 random steps": "right", "an episode played again": "note"}  # the envs observe how often they were reset
 
 
 def report_of(env_fn: Any, other_fn: Any = None, num_resets: int = 8, timeout: float = 600.0) -> Report:
@@ -40,6 +40,7 @@ def test_an_env_that_draws_with_the_context_of_its_process_is_wrong_beside_anoth
     report = report_of(partial(kind, 1), partial(kind, 2))
     assert verdicts(report) == {
         **PLAYED,
+        "an episode played again": "right" if kind is PixelEnv else "note",
         "picture alone in a process": "right",
         "picture when another env is built": "right",
         "picture when another env draws": "wrong",
@@ -49,7 +50,7 @@ def test_an_env_that_draws_with_the_context_of_its_process_is_wrong_beside_anoth
         "memory": "right",
     }
     assert report.is_wrong
-    assert [advice.split(":")[0] for advice in report.advice] == [
+    assert [advice.split(":")[0] for advice in report.advice][-2:] == [
         "num_workers=num_envs (or None), backend='process'",
         "close an env before the next one is built in its process",
     ]
@@ -59,9 +60,8 @@ def test_an_env_that_draws_with_the_context_of_its_process_is_wrong_beside_anoth
 
 def test_an_env_that_selects_its_own_context_is_right() -> None:
     report = report_of(OwnContextEnv)
-    assert set(verdicts(report).values()) == {"right"}
+    assert set(verdicts(report).values()) == {"right", "note"}
     assert not report.is_wrong
-    assert report.advice == []
 
 
 def test_pictures_that_cannot_be_compared_are_neither_right_nor_wrong() -> None:
@@ -75,20 +75,7 @@ def test_nothing_is_said_of_pictures_if_an_env_draws_none() -> None:
     report = report_of(TextEnv)
     assert verdicts(report) == {**PLAYED, "memory": "right"}
     assert "renders on" not in str(report)
-    assert str(report).splitlines()[-1] == "nothing is wrong: 3 right"
-
-
-def test_an_env_with_random_numbers_of_its_own_is_wrong() -> None:
-    """The numbers differ between the two processes, because reset does not seed them."""
-
-    def step(env: Any, _: Any) -> Any:
-        return env.observe(), float(os.getpid()), False, False, {}
-
-    report = report_of(partial(HookedEnv, step=step))
-    assert verdicts(report)["the same seed in two processes"] == "wrong"
-    assert "the reward after 1 equal steps and actions differs" in str(report)
-    assert "self.np_random" in str(report.advice)
-    assert str(report).splitlines()[-1] == "something is wrong: 1 wrong, 2 right"
+    assert str(report).splitlines()[-1] == "nothing is wrong: 1 note, 2 right"
 
 
 def test_an_env_that_raises_in_the_game_is_wrong() -> None:

@@ -60,8 +60,7 @@ class _Actor:
 
     def _seed_shared(self) -> None:
         self._uses += 1
-        for seed in (random.seed, np.random.seed):
-            seed(100 * self._seed + self._uses)
+        seed_shared(100 * self._seed + self._uses)
 
     def close(self) -> None:
         self.env.close()
@@ -69,18 +68,30 @@ class _Actor:
         free_closed_env()
 
 
+def seed_shared(number: int) -> None:
+    """Seeds the random generators of the process, from which some envs draw."""
+    for seed in (random.seed, np.random.seed):
+        seed(number)
+
+
 def pictures(env: Any, obs: Any) -> list[Picture]:
     """Copies the picture that an env's `render` returns, if it returns any, and the pictures in an observation."""
     drawn = env.render() if renders(env) and env.render_mode != "human" else None
-    return [np.array(one) for one in [*([] if drawn is None else [drawn]), *_in_observation(obs)]]
+    return [np.array(one) for one in [*([] if drawn is None else [drawn]), *in_observation(obs)]]
 
 
-def _in_observation(obs: Any) -> list[Any]:
+def in_observation(obs: Any) -> list[Picture]:
+    """Returns the pictures in an observation."""
+    return [one for one in arrays(obs) if one.dtype == np.uint8 and one.ndim >= 2]
+
+
+def arrays(obs: Any) -> list[npt.NDArray[Any]]:
+    """Returns the arrays in an observation, or in a batch of observations."""
     if isinstance(obs, dict):
-        return [one for value in obs.values() for one in _in_observation(value)]
+        obs = tuple(obs.values())
     if isinstance(obs, tuple):
-        return [one for value in obs for one in _in_observation(value)]
-    return [obs] if isinstance(obs, np.ndarray) and obs.dtype == np.uint8 and obs.ndim >= 2 else []
+        return [one for value in obs for one in arrays(value)]
+    return [obs] if isinstance(obs, np.ndarray) else []
 
 
 def alone(_: Any, env_fn: EnvFn, seed: int) -> tuple[list[list[Picture]], dict[str, str]]:

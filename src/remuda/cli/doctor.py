@@ -1,4 +1,4 @@
-"""``remuda doctor``: plays an env, and checks its pictures, the GPU that draws them, and the memory of its resets."""
+"""``remuda doctor``: plays an env, and its episodes again, and checks its pictures and the memory of its resets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add_to(subcommands: Subcommands) -> None:
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """Play an env twice with the same seed, compare its pictures beside another env, and measure its resets' memory.
+    """Play episodes of an env twice, compare its pictures beside another env, and measure its resets' memory.
 
     The pictures are those of render(), or in the observations. An env of a Gymnasium id is made with
     render_mode="rgb_array" if it has that. All trials run in worker processes. Exit status 1 if anything is wrong.
