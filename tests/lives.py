@@ -471,6 +471,8 @@ class Life:
         is_alone = self._per_worker == self._width
         kinds = ["exception"] if self._width == 1 or not self._restarts or is_alone else []
         may_die = self._may_die and not self._has_threads and self._restarts and (is_alone or not in_reset)
+        if in_reset and self._combination["spares"] and self._combination["faults"] == "report":
+            may_die = False  # a spare that dies in a reset in advance has no command that would report it
         may_hang = self._combination["deadlines"] and self._hangs == 0
         return kinds + ["death"] * may_die + ["hang"] * (may_hang and self._restarts and (may_die or self._has_threads))
 

@@ -29,7 +29,7 @@ enum class Op : std::uint32_t {
   // A message: resets an env in advance. The blob has the seed and options, if any. If the env raises, its next reset
   // reports the exception.
   kPrepare = 7,
-  // A message: plays the episode of an env again that was built anew, up to its last result that the pool has received.
+  // A message: plays the episode of a rebuilt env again, up to its last result that the pool has received.
   kResume = 8,
 };
 

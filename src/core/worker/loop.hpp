@@ -100,7 +100,8 @@ class WorkerLoop {
   // Replaces an env by a new one, which resets before its first step.
   void replace_env(std::uint32_t index, nb::object env);
 
-  // Sets whether the hook `complete_reset` is called for every reset, autoresets included.
+  // Sets whether the hook `complete_reset` is called for every reset, autoresets included. It is always called for a
+  // reset with a seed.
   void complete_resets(bool on) { completes_resets_ = on; }
   // Notes a call that may have changed the env, see `EpisodeLog`.
   void note_call(std::uint32_t index, bool is_lasting) const { log_.note_call(index, is_lasting); }

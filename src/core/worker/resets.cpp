@@ -153,7 +153,8 @@ nb::tuple WorkerLoop::call_reset(HostedEnv& env, nb::object kwargs) {
   begin_episode(env);
   nb::object additions = nb::none();
   auto named = [&] { return kwargs.is_valid() ? kwargs : nb::none(); };
-  if (completes_resets_) {
+  const bool has_seed = kwargs.is_valid() && nb::borrow<nb::dict>(kwargs).contains("seed");
+  if (completes_resets_ || has_seed) {  // the hook makes the seed
     nb::object completed = hooks_.attr("complete_reset")(index, named());
     kwargs = completed[0];
     additions = completed[1];

@@ -1,4 +1,4 @@
-// Plays the episode of an env again that was built anew, from the log, up to the last result that the pool has
+// Plays the episode of an env again in a new env, from the log, up to the last result that the pool has
 // received. Each row is compared with the digest of the row that was sent. No row that the pool reads is written.
 #include "ipc/blob_parts.hpp"
 #include "worker/env_results.hpp"

@@ -255,8 +255,6 @@ class EnvHost(RowPickling):
 
     def reset_arguments(self, env: int, parts: Buffers) -> dict[str, Any] | PutState:
         arguments: dict[str, Any] | PutState = load(parts)
-        if isinstance(arguments, dict) and "seed" in arguments:
-            self._get_loop().complete_resets(True)
         return arguments
 
     def restore(self, env: int, wanted: PutState) -> Place:
