@@ -98,6 +98,8 @@ class EnvHost(RowPickling):
         self._offered: dict[int, EnvFn] = {}  # by slot: an unpickled factory for the slot's next env.
         self._replacing: dict[int, tuple[EnvFn, Any]] = {}  # by slot: factory and env of an unused replacement.
         self._emptied: set[int] = set()  # slots with an env that was closed before its replacement was built.
+        self._astray: dict[int, str] = {}  # by slot: why an env, built again, is at another point of its episode
+        self._replaying: int | None = None  # the slot of the env that plays its episode again
         self._current: int | None = None  # the env that is being built or closed.
         self._info_columns = 0  # the number of columns for infos that the loop has
 
@@ -287,14 +289,19 @@ class EnvHost(RowPickling):
 
     def begin_replay(self) -> None:
         """Hides what the env logs and prints, because it did so before."""
+        self._replaying = None
         self._silence(True)
 
     def end_replay(self, why: str | None, error: BaseException | None) -> BaseException | None:
         """Returns the reason why an episode could not be played again, as an exception; None if it could."""
         self._silence(False)
-        return RuntimeError(why) if why is not None else error
+        reason = RuntimeError(why) if why is not None else error
+        if reason is not None and self._replaying is not None:
+            self._astray[self._replaying] = str(reason)
+        return reason
 
     def replay_reset(self, slot: int, beginning: bytes) -> Any:
+        self._replaying = slot
         start, env = load_start(beginning), self._env_at(slot)
         result: Any = self._get_loop().run_env_code(partial(repeat_start, env, start))
         base = self._defaults.bases.get(slot)
@@ -339,6 +346,11 @@ class EnvHost(RowPickling):
             return dump(None)
         if self._env_at(slot) is None:
             self.renew(slot)
+        if slot in self._astray and (isinstance(call, TakeState) or call.about is None):
+            why = self._astray[slot]
+            raise RuntimeError(
+                f"the episode was not resumed ({why}), and ends at the env's next command; then call again"
+            )
         if isinstance(call, TakeState):
             place = self._get_loop().place_of(slot)
             options = self._defaults.options.get(slot)
@@ -477,6 +489,7 @@ class EnvHost(RowPickling):
     def _put(self, slot: int, env: Any) -> None:
         self.envs[self._place_of(slot)] = env
         self.hung.pop(slot, None)
+        self._astray.pop(slot, None)
         for one in range(slot, slot + self.width):
             self._get_loop().replace_env(one, env)
 

@@ -6,6 +6,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from pairs import pairwise
 from programs import kill
 from resumed_envs import Failing, OddWalkEnv, WalkEnv, state_of, total_of
 
-from remuda import FaultPolicy, Part, Pool, StepColumn
+from remuda import EnvError, FaultPolicy, Part, Pool, StepColumn, WorkerDiedError
 
 SLOTS, STEPS = 4, round(24 * (1 + MINUTES))
 EXTRAS = {"last": state_of, "total": StepColumn(total_of, (), "float32")}
@@ -211,6 +212,21 @@ def test_an_env_that_is_not_the_same_is_found_out(kind: str, tmp_path: Path) -> 
         assert batch.obs[1, 0] == 4
         batch = pool.step(np.ones((2, 2), np.float32))
         assert (batch.obs[0, 0], batch.truncations.any(), "fault" in batch.infos[0]) == (0, False, False)
+
+
+def test_a_call_does_not_reach_an_env_that_was_found_out() -> None:
+    with Pool([partial(OddWalkEnv, "clock")], faults=resuming(), num_workers=1) as pool:
+        pool.reset(seed=1)
+        for _ in range(3):
+            pool.step(np.ones((1, 2), np.float32))
+        kill(pool, 0)
+        with pytest.raises(EnvError, match="not resumed .*from step 1 on"):
+            for _ in range(10_000):
+                with suppress(WorkerDiedError):  # the call came before the death was noticed
+                    assert pool.get_attr("steps") == [3]
+        assert pool.step(np.ones((1, 2), np.float32)).truncations.all()
+        pool.step(np.ones((1, 2), np.float32))
+        assert pool.get_attr("steps") == [0]
 
 
 def touch(env: Any) -> None:
