@@ -292,13 +292,16 @@ class EnvHost(RowPickling):
         self._replaying = None
         self._silence(True)
 
-    def end_replay(self, why: str | None, error: BaseException | None) -> BaseException | None:
+    def end_replay(self, why: str | None, error: BaseException | None) -> RuntimeError | None:
         """Returns the reason why an episode could not be played again, as an exception; None if it could."""
         self._silence(False)
-        reason = RuntimeError(why) if why is not None else error
-        if reason is not None and self._replaying is not None:
-            self._astray[self._replaying] = str(reason)
-        return reason
+        if error is not None:
+            why = f"it raised {error!r} when it was played again"
+        if why is None:
+            return None
+        if self._replaying is not None:
+            self._astray[self._replaying] = why
+        return RuntimeError(why)
 
     def replay_reset(self, slot: int, beginning: bytes) -> Any:
         self._replaying = slot

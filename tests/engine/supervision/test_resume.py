@@ -330,6 +330,24 @@ def test_an_episode_that_fails_whenever_it_is_played_again_ends(fail: Any, tmp_p
         assert batch.obs[1, 0] == 4
 
 
+@pytest.mark.parametrize("backend", ["serial", "thread"])
+def test_an_env_that_raises_when_it_is_played_again_says_so(backend: Any, tmp_path: Path) -> None:
+    class Twice(FailingAgain):
+        def step(self, action: Any) -> Any:
+            if not self.is_again and self.steps == 3:
+                raise ValueError("first")
+            return super().step(action)
+
+    env_fn = partial(Twice, raise_value_error, False, tmp_path / "builds")
+    with Pool([env_fn], backend=backend, faults=resuming()) as pool:
+        pool.reset(seed=1)
+        for _ in range(4):
+            batch = pool.step(np.ones((1, 2), np.float32))
+        assert batch.truncations.all()
+        why = batch.infos[0]["fault"].not_resumed
+        assert why.startswith("it raised ValueError(") and why.endswith("when it was played again")
+
+
 def test_a_reset_that_fails_when_it_is_played_again_is_reported_with_the_reason(tmp_path: Path) -> None:
     policy = resuming(resets="report", reset_timeout=1.0)
     env_fn = partial(FailingAgain, partial(time.sleep, 60), True, tmp_path / "builds")
