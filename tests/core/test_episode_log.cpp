@@ -144,3 +144,26 @@ TEST(parts_of_actions_are_found_by_entry_and_those_of_the_last_try_count) {
   for (int i = 0; i < 4; ++i) world.begin(8 + i), world.log->put_objects(kEnv, parts), world.step();
   CHECK(load(world.log->place_of(kEnv).discarded) != 0);
 }
+
+TEST(an_env_that_is_made_anew_within_a_command_is_taken_back_with_it) {
+  World world;
+  world.begin(5), world.reset("one"), world.report(1);
+  world.log->note_call(kEnv, true);
+  world.begin(6), world.log->add(kEnv, Entry::kMade), world.reset("two");
+  CHECK(world.log->take_back(kEnv, 6, false));
+  CHECK_EQ(world.first(), 1u);
+  CHECK_EQ(world.log->entries(kEnv), 2u);
+  CHECK_EQ(load(world.log->place_of(kEnv).touched), 2u);
+  CHECK_EQ(load(world.progress->resets), 1u);
+}
+
+TEST(the_beginning_of_an_episode_outlives_resets_in_advance_that_are_discarded) {
+  World world;
+  world.begin(5), world.reset("one"), world.report(1);
+  for (int i = 0; i < 4; ++i) {
+    world.begin(LogPlace::kAhead), world.reset("ahead"), world.log->note_ahead(kEnv, true);
+    world.log->note_ahead(kEnv, false);
+    CHECK_EQ(world.log->beginning(kEnv, world.first()).size(), 3u);
+    CHECK_EQ(world.log->beginning(kEnv, world.log->entries(kEnv) - 1).size(), 5u);
+  }
+}

@@ -63,7 +63,7 @@ static_assert(sizeof(LogHeader) == 64);
 
 struct LogBeginning {
   // The number of beginnings (see episode_log.hpp) that are kept for each env.
-  static constexpr std::uint32_t kPlaces = 3;
+  static constexpr std::uint32_t kPlaces = 4;
 
   // The number of the log entry that this beginning belongs to, plus 1; 0: the place is empty.
   std::atomic<std::uint64_t> entry;
@@ -80,6 +80,7 @@ struct EpisodePlace {
   std::uint64_t first = 0;     // The entry of the reset that began the episode, plus 1; 0: no result has reported one.
   std::uint64_t is_ahead = 0;  // Whether the log ends with a reset in advance, which no result has reported.
   std::uint64_t episodes = 0;  // `HostedEnv::episodes`.
+  std::uint64_t touched = 0;   // `LogPlace::touched`.
   Progress::Counts counts = {};
 };
 

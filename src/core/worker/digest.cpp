@@ -60,6 +60,17 @@ void Digest::add(nb::handle value) {
   }
   if (PyArray_Check(object)) return add_array(value);
   if (PyArray_CheckScalar(object)) return add_array(nb::steal(PyArray_FromScalar(object, nullptr)));
+  if (depth_ == kDeepest) {
+    const nb::object pickled = hooks_.attr("pickled")(value);
+    return add(nb::handle(pickled));
+  }
+  ++depth_;
+  add_nested(value);
+  --depth_;
+}
+
+void Digest::add_nested(nb::handle value) {
+  PyObject* object = value.ptr();
   if (PyDict_Check(object)) {
     add_number('d');
     Py_ssize_t position = 0;

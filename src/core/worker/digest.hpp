@@ -26,6 +26,7 @@ class Digest {
   // The sizes and kinds of values are added too: otherwise, different values could have the same bytes one after
   // another.
   void add_number(std::uint64_t number) { state_ = mixed(state_, number); }
+  void add_nested(nb::handle value);
   void add_array(nb::handle array);
   void add_items(nb::handle items, Py_ssize_t count);
   void add_set(nb::handle items);
@@ -34,7 +35,10 @@ class Digest {
     return state ^ (state >> 32);
   }
 
+  static constexpr int kDeepest = 50;  // a value that is nested more deeply, or contains itself, is pickled
+
   const nb::object& hooks_;
+  int depth_ = 0;
   std::uint64_t state_ = 0x6A09E667F3BCC908;
 };
 

@@ -4,8 +4,8 @@
 // column. It is written before the env is called, so after a crash the last entry is the operation that failed.
 //
 // A log also has
-//   - the beginnings of the last two episodes, and of the last episode with a seed. A beginning is the data with which
-//     the worker's Python side can begin the episode again. One of the two is whole while the other is being written.
+//   - the beginnings of the latest episodes, and of the last episode with a seed. A beginning is the data with which
+//     the worker's Python side can begin the episode again. The others are whole while one is being written.
 //   - the parts of actions that have no column, one after another. The parts of one action are stored as
 //     [ entry | parts | size of each : u64 ][ part 0 ][ part 1 ] ...
 //     When there is no room for the next action's parts, all of them are discarded.
@@ -87,7 +87,7 @@ class EpisodeLog {
   // out.
   void begin(std::uint32_t env, Entry entry, Bytes beginning) {
     const std::uint64_t n = entries(env);
-    put_beginning(env, header(env).begun.fetch_add(1, std::memory_order_relaxed) & 1, n, beginning);
+    put_beginning(env, next_place(env), n, beginning);
     if (entry == Entry::kSeededReset) put_beginning(env, kSeeded, n, beginning);
     add(env, entry);
   }
@@ -95,6 +95,10 @@ class EpisodeLog {
   // Notes that an env is there. An env that resumes an episode goes on with the log of its predecessor.
   void add_made(std::uint32_t env) {
     if (!is_resuming(env)) add(env, Entry::kMade);
+  }
+  // Forgets what the env's last worker was doing.
+  void begin_life(std::uint32_t env) const {
+    if (resumes()) place_of(env).command.store(0, std::memory_order_relaxed);
   }
 
   // Counts a call of the env. The log has no entry for a call, which may have changed the env.
@@ -108,7 +112,7 @@ class EpisodeLog {
     LogPlace& place = place_of(env);
     place.command.store(0, std::memory_order_release);  // if the worker dies here, the command has not begun
     place.before = {entries(env),         load(header(env).begun), load(place.first),
-                    load(place.is_ahead), load(place.episodes),    progress.counts()};
+                    load(place.is_ahead), load(place.episodes),    load(place.touched), progress.counts()};
     place.command.store(sequence, std::memory_order_release);
   }
   // Notes that a command uses the outcome of a reset in advance that has failed. To take the command back is to take
@@ -167,6 +171,7 @@ class EpisodeLog {
       place.first.store(place.before.first, std::memory_order_relaxed);
       place.is_ahead.store(place.before.is_ahead, std::memory_order_relaxed);
       place.episodes.store(place.before.episodes, std::memory_order_relaxed);
+      place.touched.store(place.before.touched, std::memory_order_relaxed);
       exchange_counts(env);
     }
     // The worker may have died while it resumed the episode: then there is no other command to take back.
@@ -229,8 +234,8 @@ class EpisodeLog {
   }
 
  private:
-  // `kSeeded` is the place of the latest beginning with a seed. The other two places are used in turn.
-  static constexpr std::uint32_t kSeeded = 2, kPlaces = LogBeginning::kPlaces;
+  // `kSeeded` is the place of the latest beginning with a seed. The others are used in turn.
+  static constexpr std::uint32_t kPlaces = LogBeginning::kPlaces, kSeeded = kPlaces - 1;
 
   LogHeader& header(std::uint32_t env) const { return arena_->at<LogHeader>(plan_.log_headers)[env]; }
   LogBeginning& beginning_at(std::uint32_t env, std::uint32_t place) const {
@@ -255,13 +260,24 @@ class EpisodeLog {
     header(env).calls.store(0, std::memory_order_relaxed);
     if (!resumes()) return;
     LogPlace& place = place_of(env);
-    for (auto* one : {&place.command, &place.touched, &place.first, &place.is_ahead, &place.episodes})
+    for (auto* one : {&place.touched, &place.first, &place.is_ahead, &place.episodes})
       one->store(0, std::memory_order_relaxed);
   }
 
   static std::byte* put_number(std::byte* to, std::uint64_t n) {
     std::memcpy(to, &n, sizeof n);
     return to + sizeof n;
+  }
+
+  // Returns the place for the next beginning: not that of the episode to be played again, which goes on until a result
+  // reports another, however many resets in advance are discarded meanwhile.
+  std::uint32_t next_place(std::uint32_t env) const {
+    const auto take = [&] {
+      return static_cast<std::uint32_t>(header(env).begun.fetch_add(1, std::memory_order_relaxed) % kSeeded);
+    };
+    const std::uint32_t place = take();
+    const std::uint64_t first = resumes() ? load(place_of(env).first) : 0;
+    return first != 0 && load(beginning_at(env, place).entry) == first ? take() : place;
   }
 
   void put_beginning(std::uint32_t env, std::uint32_t place, std::uint64_t n, Bytes text) {

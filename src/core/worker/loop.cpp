@@ -55,6 +55,7 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
     hosted.results = load(progress.results);
     // If the env was reset before, this worker is a successor, and its new env needs a reset.
     if (!log_.is_resuming(index)) hosted.set_needs_reset(load(progress.resets) != 0);
+    log_.begin_life(index);
     if (log_.is_on() && !env.is_none()) log_.add_made(index);
   }
 }

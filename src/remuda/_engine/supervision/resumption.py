@@ -14,7 +14,7 @@ from remuda._engine.supervision.preparations import Preparations
 from remuda._wire.pickling import Buffers
 from remuda.errors import Failure, Fault, RemudaError
 
-_RESTORED = _core.Entry.RESTORED.value
+_RESTORED, _STEP = _core.Entry.RESTORED.value, _core.Entry.STEP.value
 
 
 class Resumption:
@@ -116,15 +116,18 @@ class Resumption:
             return None
         if touched > first:
             return "it was called within the episode"
-        if any(log.kind(env, n) == _RESTORED for n in range(first, end)):
+        kinds = {n: log.kind(env, n) for n in range(first, end)}
+        if _RESTORED in kinds.values():
             return "it was put into a state"
         limit, steps = self._policy.max_resumed_steps, end - first - 1
         too_long = None
         # The command that was taken back has overwritten the oldest entry of a full log.
         if limit is not None and steps > limit:
             too_long = f"max_resumed_steps={limit}"
-        elif end - first >= log.capacity or discarded > first or not log.beginning(env, first):
+        elif end - first >= log.capacity or discarded > first:
             too_long = f"bytes_per_env={self._policy.bytes_per_env} can hold"
+        elif not all(log.beginning(env, n) for n, kind in kinds.items() if kind != _STEP):
+            return "how it began is no longer known"
         return None if too_long is None else f"the episode has {steps} steps, more than {too_long}"
 
 
