@@ -173,11 +173,14 @@ venv: $(VENV)/test.stamp  ## .venv, with remuda as it is now and what the tests 
 demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain loop
 	$(BIN)/python -m remuda demo
 
-# Checks run at the same time. Each prints its output when it is done, except pytest, which shows its progress. A watchdog
-# ends a test that hangs (tests/conftest.py). If a check fails, the others still run, and then `make` fails.
-CHECKS := $(RAY) pytest style build/types.stamp build/core-test.stamp $(SITE) $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE) $(OLD_GYMNASIUM_FACE) $(TASKS_EVAL) $(FREE_THREADED)
+# Checks run at the same time. Each prints its output when it is done, except pytest, which shows its progress. Tests of
+# clusters come last, because nodes take minutes to start on busy cores. A watchdog ends a test that hangs
+# (tests/conftest.py). If a check fails, the others still run, and then `make` fails.
+CHECKS := pytest style build/types.stamp build/core-test.stamp $(SITE) $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE) $(OLD_GYMNASIUM_FACE) $(TASKS_EVAL) $(FREE_THREADED)
 test: $(WHEEL)  ## everything that must hold: style, types, the core's own tests, its models, the site, the tests
-	@$(MAKE) --no-print-directory --jobs --keep-going --output-sync=target AT_ONCE='>&3 2>&3' $(CHECKS) 3>&1
+	@failed=0; \
+	$(MAKE) --no-print-directory --jobs --keep-going --output-sync=target AT_ONCE='>&3 2>&3' $(CHECKS) 3>&1 || failed=1; \
+	$(MAKE) --no-print-directory $(RAY) || failed=1; exit $$failed
 
 check: style types  ## what your change touches, in two minutes: style, types, and some of the tests
 	$(BIN)/python packaging/check.py

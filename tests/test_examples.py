@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import re
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -103,13 +105,13 @@ def test_sb3_ppo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     assert (tmp_path / "curves.png").stat().st_size > 0
 
 
-def test_resume(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.syspath_prepend(EXAMPLES)
-    example = importlib.import_module("resume")
-    for name, value in {"NUM_ENVS": 2, "STEPS": 768, "ACCIDENT_EVERY": 0.2}.items():
-        monkeypatch.setattr(example, name, value)
-    example.main()
-    undisturbed, disturbed, *_, equal = capsys.readouterr().out.splitlines()
+def test_resume() -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(EXAMPLES)!r}); import resume\n"
+        "resume.NUM_ENVS, resume.STEPS, resume.ACCIDENT_EVERY = 2, 768, 0.2\nresume.main()"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    undisturbed, disturbed, *_, equal = run.stdout.splitlines()
     assert undisturbed == "0 kills, 0 hangs, 0 restarts"
     assert re.fullmatch(r"[1-9]\d* kills, \d+ hangs, [1-9]\d* restarts", disturbed)
     assert equal == "equal weights: True"

@@ -34,7 +34,8 @@ _INSTEAD = {
 _SIMILAR = 0.83  # the least similarity of a suggestion: below it, names only share a word, such as "workers"
 
 _parts: dict[str, tuple[str, str]] = {}
-"""By keyword of a class that an option of the pool accepts: the option, and code that sets the keyword."""
+"""By keyword of a class that an option of the pool accepts: the option, and code that sets the keyword. The class that
+is made first counts."""
 
 
 def check_keywords(what: str, given: Iterable[str], known: Collection[str]) -> None:
@@ -83,7 +84,8 @@ def names_keywords(
         own = [parameter.name for parameter in parameters if parameter.kind in _BY_KEYWORD][1:]  # without self
         taken = [*own, *(name for name in also if name not in refused)]
         if option is not None:
-            _parts.update({name: (option, f"{option}={cls.__name__}({name}=...)") for name in own})
+            for name in own:
+                _parts.setdefault(name, (option, f"{option}={cls.__name__}({name}=...)"))
 
         @functools.wraps(constructor)
         def checking(self: Any, *args: Any, **kwargs: Any) -> None:

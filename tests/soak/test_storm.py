@@ -22,7 +22,7 @@ from storm import Storm, Witness
 from remuda import FaultPolicy, Pool
 
 ENVS = 16
-COMMANDS = 400  # commands to all envs of a storm without a time limit
+COMMANDS = 700  # commands to all envs of a storm without a time limit
 MEMORY = 32 << 20  # the allowed growth of this process, in bytes
 DEADLINE = 1.5  # seconds, far more than any step takes, even on a busy machine
 POLICY = FaultPolicy(

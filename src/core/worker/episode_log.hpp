@@ -111,8 +111,8 @@ class EpisodeLog {
     if (!resumes()) return;
     LogPlace& place = place_of(env);
     place.command.store(0, std::memory_order_release);  // if the worker dies here, the command has not begun
-    place.before = {entries(env),         load(header(env).begun), load(place.first),
-                    load(place.is_ahead), load(place.episodes),    load(place.touched), progress.counts()};
+    place.before = {entries(env),         load(header(env).begun), load(place.first), load(place.is_ahead),
+                    load(place.episodes), load(place.touched),     progress.counts()};
     place.command.store(sequence, std::memory_order_release);
   }
   // Notes that a command uses the outcome of a reset in advance that has failed. To take the command back is to take
@@ -125,7 +125,7 @@ class EpisodeLog {
     if (!resumes()) return;
     LogPlace& place = place_of(env);
     place.is_ahead.store(is_ahead, std::memory_order_relaxed);
-    place.seeds_before_ahead = before;
+    if (is_ahead) place.seeds_before_ahead = before;  // a command that discards the reset may be taken back
     if (is_ahead && load(place.command) == LogPlace::kAhead) place.command.store(0, std::memory_order_release);
   }
   // Notes that an episode has begun with the latest reset, the n-th since the env was built.

@@ -432,3 +432,52 @@ def test_a_reset_that_begins_anew_is_logged(tmp_path: Path, caplog: Any) -> None
         kill(pool, 0)
         assert pool.reset(seed=1).obs[0, 0] == 0
     assert "its episode is not resumed: it was not the same from step 1 on" in caplog.text
+
+
+class SelfContained(WalkEnv):
+    """A walk whose infos contain themselves."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = super().step(action)
+        info["itself"] = info
+        return obs, reward, terminated, truncated, info
+
+
+def test_an_info_may_contain_itself() -> None:
+    with Pool([partial(SelfContained, 10**6)], faults=resuming()) as pool:
+        pool.reset(seed=1)
+        pool.step(np.ones((1, 2), np.float32))
+        kill(pool, 0)
+        batch = pool.step(np.ones((1, 2), np.float32))
+        assert (batch.obs[0, 0], batch.truncations.any()) == (2, False)
+
+
+def test_resets_in_advance_that_are_discarded_do_not_matter(tmp_path: Path) -> None:
+    def rows(trace: Path) -> list[Any]:
+        env_fn = partial(FailingReset, kill_myself, trace)
+        with Pool([env_fn], resets_ahead=True, faults=resuming()) as pool:
+            seen = [pool.reset(seed=1).obs.tolist()]
+            while not (batch := pool.step(np.ones((1, 2), np.float32))).dones[0]:
+                seen.append(batch.obs.tolist())
+            for level in range(4):
+                pool.set_reset_options({"level": level})
+                pool.get_attr("steps")  # the worker has read the options
+            seen.append(pool.reset(options={"fails": True}).obs.tolist())
+            return [*seen, pool.step(np.ones((1, 2), np.float32)).obs.tolist()]
+
+    (tmp_path / "done").touch()
+    assert rows(tmp_path / "new") == rows(tmp_path / "done")
+
+
+class FailingReset(WalkEnv):
+    """A walk that fails in a reset with the option "fails", as long as a file does not exist, which it makes."""
+
+    def __init__(self, act: Callable[[], object], trace: Path) -> None:
+        super().__init__(4)
+        self.act, self.trace = act, trace
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if "fails" in (options or {}) and not self.trace.exists():
+            self.trace.touch()
+            self.act()
+        return super().reset(seed=seed, options=options)

@@ -126,7 +126,7 @@ class Resumption:
             too_long = f"max_resumed_steps={limit}"
         elif end - first >= log.capacity or discarded > first:
             too_long = f"bytes_per_env={self._policy.bytes_per_env} can hold"
-        elif not all(log.beginning(env, n) for n, kind in kinds.items() if kind != _STEP):
+        elif not all(log.beginning(env, n) for n in (first, end - 1) if kinds[n] != _STEP):
             return "how it began is no longer known"
         return None if too_long is None else f"the episode has {steps} steps, more than {too_long}"
 
