@@ -62,7 +62,8 @@ def test_simulators_end_with_their_pool(end: str, start_method: Any) -> None:
         if end == "no answer":
             os.kill(pool.workers[0].pid or 0, signal.SIGSTOP)
         pool.close(timeout=0 if end == "no answer" else None, terminate=end == "terminate")
-    assert running(started) == []
+    while running(started):  # on a busy machine, a killed process may take a moment to end
+        pass
 
 
 @each(start_method=START_METHODS, phase=["raises", "dies"])
