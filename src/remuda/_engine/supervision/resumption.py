@@ -116,9 +116,6 @@ class Resumption:
             return None
         if touched > first:
             return "it was called within the episode"
-        kinds = {n: log.kind(env, n) for n in range(first, end)}
-        if _RESTORED in kinds.values():
-            return "it was put into a state"
         limit, steps = self._policy.max_resumed_steps, end - first - 1
         too_long = None
         # The command that was taken back has overwritten the oldest entry of a full log.
@@ -126,9 +123,12 @@ class Resumption:
             too_long = f"max_resumed_steps={limit}"
         elif end - first >= log.capacity or discarded > first:
             too_long = f"bytes_per_env={self._policy.bytes_per_env} can hold"
-        elif not all(log.beginning(env, n) for n in (first, end - 1) if kinds[n] != _STEP):
-            return "how it began is no longer known"
-        return None if too_long is None else f"the episode has {steps} steps, more than {too_long}"
+        if too_long is not None:
+            return f"the episode has {steps} steps, more than {too_long}"
+        if log.kind(env, first) == _RESTORED:  # to put an env into a state begins an episode
+            return "it was put into a state"
+        resets = (n for n in (first, end - 1) if log.kind(env, n) != _STEP)
+        return None if all(log.beginning(env, n) for n in resets) else "how it began is no longer known"
 
 
 @dataclass(frozen=True)

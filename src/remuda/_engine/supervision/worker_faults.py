@@ -284,7 +284,8 @@ class WorkerFaults:
             self._running.hub.instruct(_core.Op.MESSAGE, worker, _core.WHOLE_WORKER, calls, self._addressees, rebuild)
         for fault in resuming:
             self._resumption.send(fault, lambda failure: self.kill_for(worker, [failure]))
-        for env in set(filter(self._is_due, env_ids)) - {fault.env_id for fault in resuming}:
+        are_resuming = {fault.env_id for fault in resuming}  # their workers find out by themselves what is due
+        for env in (env for env in env_ids if env not in are_resuming and self._is_due(env)):
             self._running.hub.instruct(_core.Op.PREPARE, worker, env, None)
         self.prepare_again(worker, env_ids)
         self._start(worker, at)
