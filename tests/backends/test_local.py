@@ -133,6 +133,24 @@ def test_pinned_threads_stay_on_one_core_each() -> None:
     assert os.sched_getaffinity(0) == before
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not pin workers")
+@pytest.mark.parametrize("backend", ["thread", "process"])
+def test_workers_stay_on_the_given_cores(backend: Any) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    with Pool(counting(3), backend=backend, num_workers=3, pin_workers=[{cores[-1]}, cores]) as pool:
+        assert pool.apply(lambda env: os.sched_getaffinity(0)) == [{cores[-1]}, set(cores), {cores[-1]}]
+
+
+@pytest.mark.parametrize(
+    ("cores", "error"),
+    [([], ValueError), ([set()], ValueError), ([{0}, {-1}], ValueError), ([{"0"}], ValueError), ([0, 1], TypeError)]
+    + [("all", ValueError), ({0}, TypeError), ([{0}, None], TypeError), (1.5, TypeError)],
+)
+def test_cores_that_do_not_exist_are_refused(cores: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"expected pin_workers to be True, False, or sets of the cores \[0.*got "):
+        Pool(counting(1), backend="thread", pin_workers=cores)
+
+
 def test_pinning_is_refused_where_the_system_cannot_pin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_setaffinity", raising=False)
     with pytest.raises(ValueError, match="expected pin_workers=False on this system"):

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <thread>
 #include <utility>
@@ -30,12 +31,12 @@ void start_detached(Work work) {
   std::thread(std::move(work)).detach();
 }
 
-// Frees the old part of the file, if the file has grown enough. `done`: the offset up to which it was freed before.
-// Returns the offset up to which it is freed now.
-std::uint64_t cut(int fd, std::uint64_t kept, std::uint64_t done) {
-  struct stat file;
-  if (fstat(fd, &file) != 0) return done;
-  auto size = static_cast<std::uint64_t>(file.st_size);
+// The longest time between two checks of a file that does not grow.
+constexpr Nanoseconds kQuietSlice = std::chrono::seconds(1);
+
+// Frees the old part of a file of this size, if the file has grown enough. `done`: the offset up to which it was freed
+// before. Returns the offset up to which it is freed now.
+std::uint64_t cut(int fd, std::uint64_t size, std::uint64_t kept, std::uint64_t done) {
   if (size < done) done = 0;  // a child process has truncated the file
   if (size - done <= 2 * kept) return done;
   if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size - kept)) != 0) return done;
@@ -58,7 +59,15 @@ void tie_life_to(int pidfd) {
 
 void trim_output(int fd, std::uint64_t kept) {
   start_detached([fd, kept] {
-    for (std::uint64_t done = 0;; std::this_thread::sleep_for(kSlice)) done = cut(fd, kept, done);
+    std::uint64_t done = 0, before = 0;
+    for (Nanoseconds slice = kSlice;; std::this_thread::sleep_for(slice)) {
+      struct stat file;
+      if (fstat(fd, &file) != 0) continue;
+      const auto size = static_cast<std::uint64_t>(file.st_size);
+      done = cut(fd, size, kept, done);
+      slice = size != before ? kSlice : std::min<Nanoseconds>(2 * slice, kQuietSlice);
+      before = size;
+    }
   });
 }
 

@@ -38,6 +38,10 @@ struct WorkerSpec {
   bool has_successors;
 };
 
+// The longest sleep of a worker without a command. No ring is missed while its owner lives, and other threads notice the
+// owner's death (worker_threads.hpp). What remains is a signal that arrives just before the sleep.
+inline constexpr Nanoseconds kIdleSlice = std::chrono::seconds(1);
+
 class WorkerPort {
  public:
   WorkerPort(const Arena& arena, const Plan& plan, const WorkerSpec& spec);
@@ -51,9 +55,10 @@ class WorkerPort {
 
   // Returns the count that the worker's bell will have after its next ring.
   std::uint32_t next_ring() const { return bell_.notified.load(std::memory_order_acquire) + 1; }
-  // Waits until the count of the worker's bell reaches `ring`, but at most for kSlice. `now`: the current time in ns.
+  // Waits until the count of the worker's bell reaches `ring`, but at most for kIdleSlice. `now`: the current time in
+  // ns.
   void await(std::uint32_t ring, std::uint64_t now) {
-    wait(bell_, ring, kSlice, spin_policy_, Clock::time_point(Nanoseconds(now)));
+    wait(bell_, ring, kIdleSlice, spin_policy_, Clock::time_point(Nanoseconds(now)));
   }
   // Rings the worker's own bell. Any thread may call this.
   void wake() { notify(bell_); }

@@ -7,7 +7,7 @@ import sys
 import threading
 import traceback
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from remuda import _core
 from remuda._backends.local import LocalBackend, LocalWorker
 from remuda._backends.waiting import Deadline
-from remuda._system.cores import core_for
+from remuda._system.cores import cores_for
 from remuda._system.interpreter import has_gil
 from remuda._system.own_thread import Job, Thread
 from remuda._wire.layout import Layout
@@ -29,8 +29,8 @@ _FAREWELL = 1.0  # seconds for running steps to end, which cannot be ended from 
 class ThreadBackend(LocalBackend):
     """Builds, steps and closes each env in the thread of its worker."""
 
-    def __init__(self, *, pins: bool = False) -> None:
-        """`pins`: whether each thread is kept on one core."""
+    def __init__(self, *, pins: bool | tuple[frozenset[int], ...] = False) -> None:
+        """`pins`: the cores on which threads are kept, see `cores_for`; False: any."""
         super().__init__()
         self.threads, self._pins = self, pins
         self._runners: list[_Runner] = []  # by worker
@@ -45,8 +45,8 @@ class ThreadBackend(LocalBackend):
     def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
         anywhere = [frozenset[int]()] * len(self.workers)
         for worker, runner in zip(self.workers, self._runners, strict=True):
-            core = core_for(worker.index, anywhere) if self._pins else None
-            runner.begin(worker.host.start(layout, arena, defaults.for_successor(worker.env_ids)), core)
+            cores = cores_for(worker.index, self._pins, anywhere) if self._pins else None
+            runner.begin(worker.host.start(layout, arena, defaults.for_successor(worker.env_ids)), cores)
 
     def watch(self, hub: _core.Hub) -> None:
         pass
@@ -105,7 +105,7 @@ class _Runner:
     def __init__(self, worker: LocalWorker) -> None:
         self.loop: _core.WorkerLoop | None = None
         self._worker = worker
-        self._core: int | None = None  # the core to keep the threads on; None: any.
+        self._cores: Set[int] | None = None  # the cores to keep the threads on; None: any.
         self._tasks: SimpleQueue[Callable[[], object] | None] = SimpleQueue()  # for `thread`, before it runs the loop
         self._left: SimpleQueue[Any] = SimpleQueue()  # for `thread`: the env that it must close after it lost the loop
         self.thread = self.relief = self._make(self._serve, self._left)
@@ -119,9 +119,9 @@ class _Runner:
         job.ended.wait()
         return job.result()
 
-    def begin(self, loop: _core.WorkerLoop, core: int | None) -> None:
-        """Starts the loop in the thread."""
-        self.loop, self._core = loop, core
+    def begin(self, loop: _core.WorkerLoop, cores: Set[int] | None) -> None:
+        """Starts the loop in the thread, and keeps the thread on these cores, unless None."""
+        self.loop, self._cores = loop, cores
         self._pin(self.thread)
         self._tasks.put(None)
 
@@ -136,9 +136,9 @@ class _Runner:
         return Thread(target, args, self._worker.name)
 
     def _pin(self, thread: Thread) -> None:
-        if self._core is not None and thread.native_id is not None:
-            with suppress(OSError):  # the thread has ended, or may not use this core any more
-                os.sched_setaffinity(thread.native_id, {self._core})
+        if self._cores is not None and thread.native_id is not None:
+            with suppress(OSError):  # the thread has ended, or may not use these cores any more
+                os.sched_setaffinity(thread.native_id, self._cores)
 
     def stack(self) -> str:
         """Returns the Python stack of the thread, the last call first; empty if it cannot be read.

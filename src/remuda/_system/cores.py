@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 from remuda._system.cgroups import ROOT, control_groups, read_text
@@ -56,12 +56,18 @@ def usable_cpus() -> int:
     return os.cpu_count() or 1
 
 
-def core_for(worker: int, near: Sequence[frozenset[int]]) -> int:
-    """Returns the core to pin a worker to. Workers with the same near cores get these cores in rotation.
+def cores_for(worker: int, pins: bool | tuple[frozenset[int], ...], near: Sequence[frozenset[int]]) -> Set[int]:
+    """Returns the cores to pin a worker to.
 
-    `near`: the best cores, by worker. If none of them may be used, any core is used.
+    Args:
+        worker: The number of the worker.
+        pins: The sets of cores, which workers take in rotation; or True: each worker gets one core. Workers with the
+            same near cores get these cores in rotation.
+        near: The best cores, by worker. If none of them may be used, any core is used.
     """
+    if not isinstance(pins, bool):
+        return pins[worker % len(pins)]
     allowed = os.sched_getaffinity(0)
     cores = sorted(allowed & near[worker] or allowed)
     turn = sum(other == near[worker] for other in near[:worker])
-    return cores[turn % len(cores)]
+    return {cores[turn % len(cores)]}

@@ -11,12 +11,13 @@ namespace {
 
 // Whether every `step`-th of these int64 values, which may be unaligned, is within the bounds.
 bool are_within(const std::byte* numbers, std::size_t count, std::size_t step, const ActionColumn::Bounds& bounds) {
+  bool are_all = true;  // without an early end, so that the compiler can check several at once
   for (std::size_t i = 0; i < count; ++i) {
     std::int64_t number;
     std::memcpy(&number, numbers + i * step * sizeof number, sizeof number);
-    if (number < bounds.first || number > bounds.second) return false;
+    are_all &= number >= bounds.first && number <= bounds.second;
   }
-  return true;
+  return are_all;
 }
 
 }  // namespace

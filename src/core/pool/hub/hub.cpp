@@ -192,7 +192,7 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
   // was cut off, or if the pool has spares.
   const bool in_runs = blobs.is_none() && !slots_.states().any_cut_off() && !slots_.seating().has_spares();
   for (std::size_t first = 0, next; first < targets.size(); first = next) {
-    next = in_runs ? end_of_run(targets, first) : first + plan_.width;
+    next = in_runs ? end_of_run(targets, first, &targets == &part.slots() && theirs.empty()) : first + plan_.width;
     const nb::object parts = blobs.is_none() ? nb::none() : nb::object(blobs[first / plan_.width]);
     send_run(op, targets[first], static_cast<std::uint32_t>(next - first), parts);
   }
@@ -201,7 +201,11 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
 
 // Returns the index after the last target of the run that starts at target `first`. The slots of a run are neighbours,
 // have neighbouring rows, and have one worker. Slot i has env i, because the caller makes no runs if there are spares.
-std::size_t Hub::end_of_run(const std::vector<std::uint32_t>& targets, std::size_t first) const {
+// `is_ordered`: whether the targets ascend, and neighbouring slots have neighbouring rows.
+std::size_t Hub::end_of_run(const std::vector<std::uint32_t>& targets, std::size_t first, bool is_ordered) const {
+  const std::uint32_t of_worker = slots_.end_of_worker(targets[first]) - targets[first];
+  const std::size_t last_there = std::min<std::size_t>(first + of_worker, targets.size()) - 1;
+  if (is_ordered && targets[last_there] - targets[first] == last_there - first) return last_there + 1;
   std::size_t next = first + 1;
   for (; next < targets.size(); ++next) {
     const std::uint32_t slot = targets[next], last = targets[next - 1];
@@ -215,7 +219,8 @@ std::size_t Hub::end_of_run(const std::vector<std::uint32_t>& targets, std::size
 // Sends the command of `count` slots from `first` on as one record, unless the pool itself answers it. The slots are
 // already marked as in flight.
 void Hub::send_run(Op op, std::uint32_t first, std::uint32_t count, nb::object parts) {
-  for (std::uint32_t slot = first; slot < first + count; slot += plan_.width) {
+  const std::uint32_t end = slots_.states().any_over() ? first + count : first;
+  for (std::uint32_t slot = first; slot < end; slot += plan_.width) {
     if (slots_[slot].episode != Episode::kOver || !slots_.begin_episode(slot, op, !parts.is_none())) continue;
     swap_in_spare(slot);
     parts = nb::none();

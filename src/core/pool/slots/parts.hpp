@@ -62,6 +62,7 @@ class Parts {
 
   // `of` returns the part that a slot is in, and `number_of` the number of this part.
   Part& of(std::uint32_t slot) { return parts_[slots_[slot].part]; }
+  const Part& of(std::uint32_t slot) const { return parts_[slots_[slot].part]; }
   std::uint32_t number_of(std::uint32_t slot) const { return first_ + slots_[slot].part; }
 
   std::uint32_t in_flight() const {

@@ -20,7 +20,10 @@ SlotLedger::SlotLedger(const Arena& arena, const Plan& plan, Autoreset autoreset
       last_results_(std::move(last_results)),
       last_messages_(plan.envs),
       last_parts_(plan.envs) {
-  for (std::uint32_t w = 0; w < plan.workers; ++w) workers_.insert(workers_.end(), envs_of_worker[w], w);
+  for (std::uint32_t w = 0; w < plan.workers; ++w) {
+    workers_.insert(workers_.end(), envs_of_worker[w], w);
+    ends_.push_back(static_cast<std::uint32_t>(workers_.size()));
+  }
 }
 
 std::optional<std::uint32_t> SlotLedger::slot_of(std::uint32_t env) const {
@@ -90,7 +93,7 @@ std::optional<Refusal> SlotLedger::refusal(Op op, const std::vector<std::uint32_
         because(Refusal::Reason::kMustReset, [this, op](auto slot) { return guards_->must_reset_before(op, slot); });
   if (!refusal && guards_->any_lost())
     refusal = because(Refusal::Reason::kLost, [this](auto slot) { return guards_->is_lost(env_of(slot)); });
-  if (!refusal && !std::all_of(targets.begin(), targets.end(), [this](auto slot) { return is_idle(slot); }))
+  if (!refusal && !targets.empty() && parts_.of(targets[0]).pending() != 0)
     refusal = because(Refusal::Reason::kInFlight, [this](auto slot) { return !is_idle(slot); });
   return refusal;
 }

@@ -105,6 +105,8 @@ class SlotLedger {
   std::uint32_t env_of(std::uint32_t slot) const { return seating_.env_of(slot); }
   std::uint32_t worker_of(std::uint32_t slot) const { return workers_[env_of(slot)]; }
   std::uint32_t worker_of_env(std::uint32_t env) const { return workers_[env]; }
+  // The env after the last one of the worker that hosts this env.
+  std::uint32_t end_of_worker(std::uint32_t env) const { return ends_[workers_[env]]; }
   // The slot that an env backs; nullopt if the env is a spare.
   std::optional<std::uint32_t> slot_of(std::uint32_t env) const;
   // The slots of a part that are not idle, in ascending order.
@@ -149,7 +151,8 @@ class SlotLedger {
 
   // -- commands ------------------------------------------------------------------------------------------------
 
-  // Returns the reason why the op cannot be sent to these slots, which must be distinct; nullopt if it can.
+  // Returns the reason why the op cannot be sent to these slots, which must be distinct slots of one part; nullopt if
+  // it can.
   std::optional<Refusal> refusal(Op op, const std::vector<std::uint32_t>& targets) const;
   // Notes a command that is sent to a slot. `row`: the row for its result.
   void send(std::uint32_t slot, Op op, std::uint32_t row) {
@@ -246,6 +249,7 @@ class SlotLedger {
   EnvFigures* figures_;  // `figures_`, `progress_` and `workers_` are indexed by env.
   Progress* progress_;
   std::vector<std::uint32_t> workers_;
+  std::vector<std::uint32_t> ends_;  // For each worker, the env after its last one.
   Seating seating_;
   Slots slots_;
   std::vector<Objects> objects_;  // indexed by slot

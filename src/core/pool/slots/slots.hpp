@@ -107,6 +107,7 @@ class Slots {
   void go_on(std::uint32_t slot) { become(slots_[slot], Episode::kGoesOn); }
   bool is_cut_off(std::uint32_t slot) const { return slots_[slot].episode == Episode::kCutOff; }
   bool any_cut_off() const { return cut_off_ != 0; }
+  bool any_over() const { return over_ != 0; }
 
  private:
   template <SlotState... from>
@@ -118,11 +119,13 @@ class Slots {
   void become(Slot& slot, Episode episode) {
     cut_off_ += episode == Episode::kCutOff;
     cut_off_ -= slot.episode == Episode::kCutOff;
+    over_ += episode == Episode::kOver;
+    over_ -= slot.episode == Episode::kOver;
     slot.episode = episode;
   }
 
   std::vector<Slot> slots_;
-  std::uint32_t cut_off_ = 0;  // the number of slots with an episode that was cut off
+  std::uint32_t cut_off_ = 0, over_ = 0;  // the numbers of slots with an episode that was cut off, or is over
 };
 
 }  // namespace remuda

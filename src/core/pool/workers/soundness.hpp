@@ -19,7 +19,7 @@ inline bool answers_commands(const Result& result, const Seating& seating, const
   const std::uint32_t first = seating.slot_of(result.env);
   if (first == Seating::kNoSlot) return false;
   for (std::uint32_t i = 0; i < result.count; ++i) {
-    if (seating.slot_of(result.env + i) != first + i) return false;
+    if (seating.has_spares() && seating.slot_of(result.env + i) != first + i) return false;
     const Slots::Slot& slot = slots[first + i];
     if (slot.state != SlotState::kInFlight || slot.row != result.row + i) return false;
   }

@@ -21,7 +21,7 @@ from remuda._progress.bar import BuildBar
 from remuda._relay.output import Output, WorkerOutput, open_outputs
 from remuda._relay.receiver import Relay, ShownWarnings
 from remuda._relay.stacks import stack_of
-from remuda._system.cores import core_for
+from remuda._system.cores import cores_for
 from remuda._system.ending import Ending
 from remuda._system.finalizers import hand_over
 from remuda._system.forks import register_holder
@@ -62,7 +62,7 @@ class ProcessOptions(Protocol):
     @property
     def preload(self) -> Sequence[str]: ...
     @property
-    def pin_workers(self) -> bool: ...
+    def pin_workers(self) -> bool | tuple[frozenset[int], ...]: ...
     @property
     def name(self) -> str: ...
     @property
@@ -263,7 +263,7 @@ class ProcessBackend:
                     raise self._died(worker) from None
                 if self._pins and worker.pid is not None:  # pins the main thread, not threads of envs.
                     with suppress(ProcessLookupError):  # the worker has died, which the hub reports
-                        os.sched_setaffinity(worker.pid, {core_for(worker.index, self._near)})
+                        os.sched_setaffinity(worker.pid, cores_for(worker.index, self._pins, self._near))
 
     # -- successors ------------------------------------------------------------------------------------
 

@@ -40,15 +40,11 @@ class _Play:
     Attributes:
         task: The index of its task.
         unit: The unit.
-        length: The number of steps so far; -1 until the reset is done.
-        total: The sum of the rewards that are numbers.
         planned: The next actions, if the policy returns several at once.
     """
 
     task: int
     unit: Unit
-    length: int
-    total: float
     planned: deque[Any]
 
 
@@ -78,7 +74,12 @@ class Driver:
         self._rows = report
         self._obs, self._actions = SpaceCodec(pool.single_observation_space), SpaceCodec(pool.single_action_space)
         self._plays: dict[int, _Play] = {}  # by env: the unit that it plays
-        self._waiting: dict[int, Any] = {}  # by env: the leaves of the observation that the policy has not seen yet
+        self._waiting: set[int] = set()  # the envs with an observation that the policy has not seen yet
+        # By env: the latest observation, as a row of each column, and as objects; the number of steps in the unit so far
+        # (-1 until the reset is done); and the sum of the rewards that are numbers.
+        self._columns: list[np.ndarray[Any, Any]] | None = None
+        self._objects: list[list[Any]] = [[]] * pool.num_envs
+        self._lengths, self._totals = np.zeros(pool.num_envs, np.int64), np.zeros(pool.num_envs)
         self._tasks_of: list[int | None] = [None] * pool.num_envs  # by env: the index of its latest task
         self._faults: dict[tuple[int, int], list[str]] = {}  # by task and episode
         self._own_faults = Counter[tuple[int, int]]()  # the number of those that the unit's own env has caused
@@ -101,7 +102,8 @@ class Driver:
             if (taken := self._schedule.take(self._tasks_of[env])) is None:
                 continue
             task, unit = taken
-            self._plays[env], self._tasks_of[env] = _Play(task, unit, -1, 0.0, deque()), task
+            self._plays[env], self._tasks_of[env] = _Play(task, unit, deque()), task
+            self._lengths[env], self._totals[env] = -1, 0.0
             states = self._tasks[task].init_states
             of_env = None if unit.init_state is None or states is None else {"init_state": states[unit.init_state]}
             begun.append(env)
@@ -112,32 +114,42 @@ class Driver:
 
     def _take(self, batch: Batch) -> None:
         """Handles results: ends units, sends planned actions, and notes the observations that need the policy."""
-        arrays, objects = self._obs.flatten_batch(batch.obs, len(batch), "obs")
-        over = batch.terminations | batch.truncations
-        ended, planned = list[int](), list[int]()
-        for row, env in enumerate(batch.env_ids.tolist()):
-            play = self._plays[env]
-            if over[row] and isinstance(fault := batch.infos[row].get("fault"), Fault):  # else the key is the env's own
+        envs, over = batch.env_ids, batch.dones
+        self._keep(batch, envs)
+        self._lengths[envs] += 1
+        self._totals[envs] += batch.rewards
+        ended = list[int]()
+        for row in np.flatnonzero(over).tolist():
+            env = int(envs[row])
+            if isinstance(fault := batch.infos[row].get("fault"), Fault):  # else the key is the env's own
                 self._fail(self._plays.pop(env), fault)
-                ended.append(env)
-                continue
-            play.total, play.length = play.total + float(batch.rewards[row]), play.length + 1
-            if over[row]:
-                self._finish(self._plays.pop(env), bool(batch.terminations[row]), batch.infos[row])
-                ended.append(env)
-            elif play.planned:
-                planned.append(env)
             else:
-                self._waiting[env] = [array[row] for array in arrays], [] if objects is None else objects[row]
+                self._finish(env, bool(batch.terminations[row]), batch.infos[row])
+            ended.append(env)
+        going = envs[~over].tolist()
+        planned = [env for env in going if self._plays[env].planned] if self._chunk is not None else []
+        self._waiting.update(going)
+        self._waiting.difference_update(planned)
         self._begin(ended)
         self._send_planned(planned)
+
+    def _keep(self, batch: Batch, envs: np.ndarray[Any, Any]) -> None:
+        arrays, objects = self._obs.flatten_batch(batch.obs, len(batch), "obs")
+        if self._columns is None:
+            self._columns = [np.empty((self._pool.num_envs, *array.shape[1:]), array.dtype) for array in arrays]
+        for column, array in zip(self._columns, arrays, strict=True):
+            column[envs] = array
+        for env, of_env in zip(envs.tolist(), objects or (), strict=objects is not None):
+            self._objects[env] = of_env
 
     def _act(self) -> None:
         """Calls the policy for the envs that wait, and sends their actions."""
         envs = sorted(self._waiting)
-        obs = _batched(self._obs, [self._waiting.pop(env) for env in envs])
-        starts = np.array([self._plays[env].length == 0 for env in envs])
-        context = self._actor.context_for(np.array(envs), lambda: starts)
+        self._waiting.clear()
+        rows = np.array(envs)
+        obs = self._obs.build_batch([column[rows] for column in self._columns or ()], [self._objects[env] for env in envs])
+        starts = self._lengths[rows] == 0
+        context = self._actor.context_for(rows, lambda: starts)
         if "context" in context:  # the policy takes it
             context["context"].units = tuple(self._plays[env].unit for env in envs)
         actions, _ = self._actor.finish(self._actor.policy(obs, **context), **context)
@@ -163,12 +175,15 @@ class Driver:
     def _send_planned(self, envs: Sequence[int]) -> None:
         if envs:
             actions = [self._actions.flatten(self._plays[env].planned.popleft(), "actions") for env in envs]
-            self._pool.send(_batched(self._actions, actions), envs)
+            arrays, objects = zip(*actions, strict=True)
+            columns = [np.stack(column) for column in zip(*arrays, strict=True)]
+            self._pool.send(self._actions.build_batch(columns, objects), envs)
 
-    def _finish(self, play: _Play, terminated: bool, info: dict[str, Any]) -> None:
+    def _finish(self, env: int, terminated: bool, info: dict[str, Any]) -> None:
+        play, length = self._plays.pop(env), int(self._lengths[env])
         task, where = self._tasks[play.task], f"episode {play.unit.episode} of task {play.unit.task!r}"
-        total = info.pop(RETURN, play.total)
-        self._report(play, "done", is_success(task.success, info, where), total, play.length, terminated)
+        total = info.pop(RETURN, float(self._totals[env]))
+        self._report(play, "done", is_success(task.success, info, where), total, length, terminated)
 
     def _fail(self, play: _Play, fault: Fault) -> None:
         """Notes a fault. The unit is played again, unless its own env has caused too many faults."""
@@ -188,12 +203,6 @@ class Driver:
         row = {"task": unit.task, "episode": unit.episode, "seed": unit.seed, "init_state": unit.init_state}
         row |= {"status": status, "success": success, "return": total, "length": length, "terminated": terminated}
         self._rows.add(row | {"attempts": len(faults) + (status == "done"), "faults": faults})
-
-
-def _batched(codec: SpaceCodec, leaves: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> Any:
-    """Returns elements of a space, given by their arrays and objects, as a batch."""
-    arrays, objects = zip(*leaves, strict=True)
-    return codec.build_batch([np.stack(column) for column in zip(*arrays, strict=True)], objects)
 
 
 class _NoRng:
