@@ -31,7 +31,7 @@ USER_TYPES := tests/test_types.py  # type checkers read all of NumPy and Gymnasi
 PYTEST := -m pytest $(SLOW) --numprocesses $(JOBS) --dist worksteal --ignore tests/cluster --ignore $(USER_TYPES)
 FACE   := -m pytest $(SLOW)  # those of one face take as long as the others meanwhile
 
-.PHONY: help venv demo test check nightly pytest lint style types format core-test site-unbuilt sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested ray-test ray-untested mlagents-test mlagents-untested bench \
+.PHONY: help venv demo test beside-pytest check nightly pytest lint style types format core-test site-unbuilt sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested ray-test ray-untested mlagents-test mlagents-untested bench \
     old-gymnasium-test old-gymnasium-untested tasks-test tasks-untested neighbours-test neighbours-untested wheels docs reference test-portable test-free-threaded free-threaded-untested test-lowest test-newest test-pythons clean
 
 # Without Spin, `make test` reports that the models were not verified.
@@ -173,14 +173,17 @@ venv: $(VENV)/test.stamp  ## .venv, with remuda as it is now and what the tests 
 demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain loop
 	$(BIN)/python -m remuda demo
 
-# Checks run at the same time. Each prints its output when it is done, except pytest, which shows its progress. Tests of
-# clusters come last, because nodes take minutes to start on busy cores. A watchdog ends a test that hangs
+# The tests run beside all other checks. Those run at the same time, and each prints its output when it is done. Tests of
+# clusters come after them, because nodes take minutes to start on busy cores. A watchdog ends a test that hangs
 # (tests/conftest.py). If a check fails, the others still run, and then `make` fails.
-CHECKS := pytest style build/types.stamp build/core-test.stamp $(SITE) $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE) $(OLD_GYMNASIUM_FACE) $(TASKS_EVAL) $(FREE_THREADED)
-test: $(WHEEL)  ## everything that must hold: style, types, the core's own tests, its models, the site, the tests
+CHECKS := style build/types.stamp build/core-test.stamp $(SITE) $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE) $(OLD_GYMNASIUM_FACE) $(TASKS_EVAL) $(FREE_THREADED)
+test: $(VENV)/test.stamp  ## everything that must hold: style, types, the core's own tests, its models, the site, the tests
+	@$(MAKE) --no-print-directory --jobs --keep-going pytest beside-pytest
+
+beside-pytest:
 	@failed=0; \
-	$(MAKE) --no-print-directory --jobs --keep-going --output-sync=target AT_ONCE='>&3 2>&3' $(CHECKS) 3>&1 || failed=1; \
-	$(MAKE) --no-print-directory $(RAY) || failed=1; exit $$failed
+	$(MAKE) --no-print-directory --keep-going --output-sync=target $(CHECKS) || failed=1; \
+	$(MAKE) --no-print-directory --output-sync=target $(RAY) || failed=1; exit $$failed
 
 check: style types  ## what your change touches, in two minutes: style, types, and some of the tests
 	$(BIN)/python packaging/check.py
@@ -189,7 +192,7 @@ nightly: sanitize soak test-portable test-lowest test-pythons  ## what takes hou
 	REMUDA_SOAK_MINUTES=$(MINUTES) $(MAKE) --no-print-directory $(DING_FACE) $(MLAGENTS_FACE) $(NEIGHBOURS_PAGE)
 
 pytest: $(VENV)/test.stamp
-	$(BIN)/python $(PYTEST) $(AT_ONCE)
+	$(BIN)/python $(PYTEST)
 
 # These give the same result each time, so `make test` repeats them only if what they read has changed. Each has a target
 # of its own name, which always runs.

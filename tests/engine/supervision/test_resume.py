@@ -16,7 +16,7 @@ import pytest
 from accidents import hold_the_gil, kill_myself, raise_value_error
 from drawn import MINUTES, SEED
 from gymnasium.wrappers import RecordEpisodeStatistics
-from pairs import pairwise
+from pairs import each, pairwise
 from programs import kill
 from resumed_envs import Failing, OddWalkEnv, WalkEnv, state_of, total_of
 
@@ -99,7 +99,7 @@ def live(options: dict[str, Any], parts: int, *, is_partial: bool, kills: random
 
 
 @pytest.mark.watchdog(300 + 60 * MINUTES)
-@pairwise(
+@(pairwise if MINUTES else each)(
     mode=["next_step", "same_step", "disabled", "background"],
     start_method=["fork", "forkserver", "spawn"],
     spares=[0, 2],
