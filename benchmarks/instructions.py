@@ -1,4 +1,4 @@
-"""Counts instructions by face: of the caller's thread for a batch of 8 no-op envs, and of a worker for a step.
+"""Counts instructions by face: of the caller's thread for a batch of no-op envs, and of a worker for a step.
 
 Valgrind's callgrind counts the instructions of each thread. Workers are threads here, which take the same path through
 the core as processes do, because valgrind cannot watch processes as a pool does. Each number is the difference between
@@ -34,7 +34,7 @@ from harness.tables import table
 import remuda
 from remuda._wire import layout
 
-NUM_ENVS = 8
+NUM_ENVS, MANY_ENVS = 8, 64
 ACTIONS = np.zeros(NUM_ENVS, np.int64)
 OPTIONS: Any = {"backend": "thread", "num_workers": 2, "log_advice": False}
 SERIAL: Any = {"backend": "serial", "num_workers": 1}
@@ -49,7 +49,7 @@ STRETCHED_NS = 1_000_000_000
 
 
 def of_pool(steps: int, actions: Any = ACTIONS) -> None:
-    with remuda.Pool([NullEnv] * NUM_ENVS, **OPTIONS) as pool:
+    with remuda.Pool([NullEnv] * len(actions), **OPTIONS) as pool:
         pool.reset()
         for _ in range(steps):
             pool.step(actions)
@@ -102,7 +102,8 @@ def make_sb3() -> Any:
 
 CASES: dict[str, tuple[str, Callable[[int], None]]] = {
     "pool": ("`remuda.Pool.step`, nothing of the batch read", of_pool),
-    "reader": ("... and `obs`, `reward`, `terminated`, `truncated` read", of_reader),
+    "pool-64": (f"... of {MANY_ENVS} envs", partial(of_pool, actions=np.zeros(MANY_ENVS, np.int64))),
+    "reader": ("`remuda.Pool.step`, and `obs`, `reward`, `terminated`, `truncated` read", of_reader),
     "restart": ('... with `faults="restart"`', partial(of_reader, **RESTART)),
     "serial": (
         '`reader` with `backend="serial"`: caller and worker in one thread',
@@ -139,7 +140,7 @@ def measure(case: str) -> tuple[float, float]:
     """Returns two numbers of instructions: of the caller for a batch, and of a worker for an env's step."""
     few, many = (callgrind.count(__file__, "--run", case, str(steps)) for steps in (FEW, MANY))
     each = [(b - a) / (MANY - FEW) for a, b in zip(few, many, strict=True)]
-    return each[0], sum(each[1:]) / NUM_ENVS
+    return each[0], sum(each[1:]) / (MANY_ENVS if case == "pool-64" else NUM_ENVS)
 
 
 def row(case: str, caller: float, worker: float) -> list[str]:
