@@ -41,6 +41,18 @@ nb::object stack_infos(nb::handle_t<Batch> self) {
   return infos.is_valid() ? infos : self.attr("infos").attr("stack")();
 }
 
+// Returns a tuple with a copy of `info` for each row.
+nb::object copies_of(const Batch& batch, const nb::dict& info) {
+  nb::object copies = nb::steal(PyTuple_New(batch.count()));
+  for (std::uint32_t i = 0; copies.is_valid() && i < batch.count(); ++i) {
+    PyObject* const copy = PyDict_Copy(info.ptr());
+    if (copy == nullptr) nb::raise_python_error();
+    PyTuple_SET_ITEM(copies.ptr(), i, copy);
+  }
+  if (!copies.is_valid()) nb::raise_python_error();
+  return copies;
+}
+
 }  // namespace
 
 void bind_batches(nb::module_& m) {
@@ -81,6 +93,8 @@ void bind_batches(nb::module_& m) {
            "Returns the n info dicts, new ones each time. A faster `list(infos)`, which raises the same errors.")
       .def("stack_infos", &stack_infos, nb::sig("def stack_infos(self) -> dict[str, typing.Any]"),
            "A faster `infos.stack()`, which returns and raises the same.")
+      .def("_copy_rewards", &Batch::copy_rewards, nb::sig("def _copy_rewards(self) -> numpy.ndarray"), nb::lock_self())
+      .def("_copies_of", &copies_of, "info"_a, nb::sig("def _copies_of(self, info: dict) -> tuple[dict, ...]"))
       .def("_info_mask", &Batch::info_mask, nb::sig("def _info_mask(self) -> numpy.ndarray"))
       .def("_leaves", &Batch::leaves)
       .def("_final_leaves", &Batch::finals, nb::sig("def _final_leaves(self) -> list | None"))

@@ -201,7 +201,8 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         self.observations = batch.obs
         if self._has_extras:
             self.extras = batch.extras
-        return self.observations, batch.rewards, batch.terminations, batch.truncations, self._infos(batch)
+        infos = self._infos(batch) if batch.has_infos or self.lazy_infos else {}
+        return self.observations, batch.rewards, batch.terminations, batch.truncations, infos
 
     @translated
     def step_async(self, actions: ActType) -> None:

@@ -22,8 +22,7 @@ Step: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[np.bool_], tuple[Info, ...
 def read_step(batch: Batch, reset_infos: Sequence[Info]) -> Step:
     """Copies the results of a step from a batch of all envs. ``reset_infos`` are those of the previous step."""
     if not batch.has_infos:  # the common case: no infos, so no episode has ended
-        none = tuple([{_WAS_TRUNCATED: False} for _ in range(len(batch))])
-        return batch.rewards.copy(), batch.dones, none, tuple(reset_infos)
+        return batch._copy_rewards(), batch.dones, batch._copies_of(_GOES_ON), tuple(reset_infos)
     dones, infos = batch.dones, batch.list_infos()
     resets = list(reset_infos)
     for i, done in enumerate(dones.tolist()):
@@ -32,7 +31,7 @@ def read_step(batch: Batch, reset_infos: Sequence[Info]) -> Step:
             infos[i] = _terminal_info(resets[i], bool(batch.truncations[i] and not batch.terminations[i]))
         else:
             infos[i][_WAS_TRUNCATED] = False
-    return _in_their_type(batch.rewards.copy(), infos), dones, tuple(infos), tuple(resets)
+    return _in_their_type(batch._copy_rewards(), infos), dones, tuple(infos), tuple(resets)
 
 
 def _terminal_info(info: Info, was_truncated: bool) -> Info:
@@ -52,4 +51,5 @@ def _in_their_type(rewards: npt.NDArray[Any], infos: Sequence[Info]) -> npt.NDAr
 
 
 _WAS_TRUNCATED = "TimeLimit.truncated"
+_GOES_ON = {_WAS_TRUNCATED: False}
 _FLOAT64 = ord(np.dtype(np.float64).char)

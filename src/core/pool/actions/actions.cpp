@@ -11,11 +11,13 @@ namespace {
 
 // Whether every `step`-th of these int64 values, which may be unaligned, is within the bounds.
 bool are_within(const std::byte* numbers, std::size_t count, std::size_t step, const ActionColumn::Bounds& bounds) {
-  bool are_all = true;  // without an early end, so that the compiler can check several at once
+  const auto first = static_cast<std::uint64_t>(bounds.first);
+  const std::uint64_t width = static_cast<std::uint64_t>(bounds.second) - first;
+  bool are_all = true;
   for (std::size_t i = 0; i < count; ++i) {
-    std::int64_t number;
+    std::uint64_t number;
     std::memcpy(&number, numbers + i * step * sizeof number, sizeof number);
-    are_all &= number >= bounds.first && number <= bounds.second;
+    are_all &= number - first <= width;  // numbers below `first` wrap around, and are too large
   }
   return are_all;
 }

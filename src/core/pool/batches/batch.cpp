@@ -1,6 +1,7 @@
 #include "pool/batches/batch.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "ipc/protocol.hpp"
 #include "python/arrays.hpp"
@@ -107,6 +108,14 @@ nb::object Batch::done() {
   const auto *first = flags(kTerminated), *second = flags(kTruncated);
   auto* to = data_of<npy_bool>(array);
   for (std::uint32_t i = 0; i < count_; ++i) to[i] = (first[i] | second[i]) != 0;
+  return array;
+}
+
+nb::object Batch::copy_rewards() {
+  if (!lease_.is_valid() || attributes_[kReward].is_valid()) return get(kReward).attr("copy")();
+  const Column& column = columns_->columns[kReward];
+  nb::object array = column.array(count_);
+  std::memcpy(data_of<std::byte>(array), column.row(first_), column.row_bytes() * count_);
   return array;
 }
 

@@ -65,6 +65,8 @@ class Batch {
 
   // Returns a new array of bools that is true for the rows that end an episode.
   nb::object done();
+  // Returns a copy of the rewards.
+  nb::object copy_rewards();
   // `info_dicts` returns all infos as a list of dicts, `stacked_infos` as one dict in Gymnasium's vector format. Both
   // return null if some infos are not in the columns.
   nb::object info_dicts() const;

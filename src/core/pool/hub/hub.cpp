@@ -182,37 +182,36 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
                              : static_cast<std::size_t>(std::count(theirs.begin(), theirs.end(), Part::kNoRow));
   const auto in_rollout = static_cast<std::uint32_t>(targets.size() - elsewhere);
   const std::uint32_t first_row = part.send(static_cast<std::uint32_t>(elsewhere), in_rollout) * plan_.slots;
-  for (std::size_t i = 0; i < targets.size(); ++i) {
-    const bool is_there = !theirs.empty() && theirs[i] != Part::kNoRow;
-    const std::uint32_t position = slots_[targets[i]].position, row = is_there ? theirs[i] : first_row + position;
-    slots_.send(targets[i], op, row);
-    if (op == Op::kStep) slots_.set_action_row(targets[i], part.action_row(row, position));
-  }
   // One record covers a run of neighbours. But each env gets a record of its own if there are `blobs`, if an episode
   // was cut off, or if the pool has spares.
   const bool in_runs = blobs.is_none() && !slots_.states().any_cut_off() && !slots_.seating().has_spares();
   for (std::size_t first = 0, next; first < targets.size(); first = next) {
-    next = in_runs ? end_of_run(targets, first, &targets == &part.slots() && theirs.empty()) : first + plan_.width;
-    const nb::object parts = blobs.is_none() ? nb::none() : nb::object(blobs[first / plan_.width]);
-    send_run(op, targets[first], static_cast<std::uint32_t>(next - first), parts);
+    const bool is_there = !theirs.empty() && theirs[first] != Part::kNoRow;
+    const std::uint32_t slot = targets[first], position = slots_[slot].position;
+    const std::uint32_t row = is_there ? theirs[first] : first_row + position;
+    next = in_runs ? end_of_run(targets, first, &targets == &part.slots(), theirs) : first + plan_.width;
+    const auto count = static_cast<std::uint32_t>(next - first);
+    slots_.send(slot, count, op, row, part.action_row(row, position));
+    send_run(op, slot, count, blobs.is_none() ? nb::none() : nb::object(blobs[first / plan_.width]));
   }
   workers_.publish_all(now);
 }
 
 // Returns the index after the last target of the run that starts at target `first`. The slots of a run are neighbours,
 // have neighbouring rows, and have one worker. Slot i has env i, because the caller makes no runs if there are spares.
-// `is_ordered`: whether the targets ascend, and neighbouring slots have neighbouring rows.
-std::size_t Hub::end_of_run(const std::vector<std::uint32_t>& targets, std::size_t first, bool is_ordered) const {
+// `ascend`: whether the targets ascend. `theirs`: their rows in a rollout, see `Part::send_to_rollout`.
+std::size_t Hub::end_of_run(const std::vector<std::uint32_t>& targets, std::size_t first, bool ascend,
+                            const std::vector<std::uint32_t>& theirs) const {
   const std::uint32_t of_worker = slots_.end_of_worker(targets[first]) - targets[first];
-  const std::size_t last_there = std::min<std::size_t>(first + of_worker, targets.size()) - 1;
-  if (is_ordered && targets[last_there] - targets[first] == last_there - first) return last_there + 1;
+  const std::size_t end = std::min<std::size_t>(first + of_worker, targets.size());
+  // In frames, neighbours have neighbouring rows, so the last one tells whether those before it are neighbours.
+  if (ascend && theirs.empty() && targets[end - 1] - targets[first] == end - 1 - first) return end;
   std::size_t next = first + 1;
-  for (; next < targets.size(); ++next) {
-    const std::uint32_t slot = targets[next], last = targets[next - 1];
-    if (slot != last + 1 || slots_.worker_of_env(slot) != slots_.worker_of_env(last) ||
-        slots_[slot].row != slots_[last].row + 1)
-      break;
-  }
+  const auto has_next_row = [&theirs](std::size_t i) {
+    if (theirs.empty() || theirs[i - 1] == Part::kNoRow) return theirs.empty() || theirs[i] == Part::kNoRow;
+    return theirs[i] == theirs[i - 1] + 1;
+  };
+  while (next < end && targets[next] == targets[next - 1] + 1 && has_next_row(next)) ++next;
   return next;
 }
 

@@ -216,7 +216,8 @@ class Hub {
                                  std::vector<std::uint32_t>& some, TimeOfCall& now);
   bool read_targets(nb::handle slots, std::uint32_t number, std::vector<std::uint32_t>& targets) const;
   void dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part, TimeOfCall& now);
-  std::size_t end_of_run(const std::vector<std::uint32_t>& targets, std::size_t first, bool is_ordered) const;
+  std::size_t end_of_run(const std::vector<std::uint32_t>& targets, std::size_t first, bool ascend,
+                         const std::vector<std::uint32_t>& theirs) const;
   nb::object known_rows(std::vector<std::uint32_t> targets);
   void send_run(Op op, std::uint32_t first, std::uint32_t count, nb::object parts);
   void swap_in_spare(std::uint32_t slot);

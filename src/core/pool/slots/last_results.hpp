@@ -20,10 +20,12 @@ class LastResults {
   LastResults(const Plan& plan, std::shared_ptr<const BatchColumns> columns)
       : plan_(plan), columns_(std::move(columns)), envs_(plan.envs) {}
 
-  // Counts a result that has arrived from the env.
-  void count(std::uint32_t env) {
-    ++envs_[env].results;
-    envs_[env].is_fresh = false;
+  // Counts a result that has arrived from each of `count` neighbouring envs.
+  void count(std::uint32_t first, std::uint32_t count) {
+    for (std::uint32_t env = first; env < first + count; ++env) {
+      ++envs_[env].results;
+      envs_[env].is_fresh = false;
+    }
   }
   std::uint64_t results(std::uint32_t env) const { return envs_[env].results; }
   // Returns whether the env was rebuilt and has not reset since, so that it has no observation.

@@ -138,10 +138,8 @@ std::uint32_t SlotLedger::accept(const Result& result, nb::object parts) {
   } else if (failed || (result.flags & kUndone) || (ends && (result.flags & kRenewalDue))) {
     orphan(first);
   } else {
-    for (std::uint32_t slot = first; slot < first + result.count; ++slot) {
-      slots_.finish(slot);
-      if (slots_[slot].op != Op::kObserve) last_results_.count(env_of(slot));  // An observe repeats the last result.
-    }
+    for (std::uint32_t slot = first; slot < first + result.count; ++slot) slots_.finish(slot);
+    if (slots_[first].op != Op::kObserve) last_results_.count(result.env, result.count);  // It repeats the last result.
     if (plan_.keeps_last) last_parts_[result.env] = parts;
     objects_[first].result = std::move(parts);
     objects_[first].command = nb::object();

@@ -154,10 +154,10 @@ class SlotLedger {
   // Returns the reason why the op cannot be sent to these slots, which must be distinct slots of one part; nullopt if
   // it can.
   std::optional<Refusal> refusal(Op op, const std::vector<std::uint32_t>& targets) const;
-  // Notes a command that is sent to a slot. `row`: the row for its result.
-  void send(std::uint32_t slot, Op op, std::uint32_t row) {
-    slots_.send(slot, op, row);
-    if (op == Op::kReset) guards_->note_reset(slot);
+  // Notes a command that is sent to neighbouring slots: see `Slots::send_run`.
+  void send(std::uint32_t first, std::uint32_t count, Op op, std::uint32_t row, std::uint32_t action_row) {
+    slots_.send_run(first, count, op, row, action_row);
+    for (std::uint32_t slot = first; op == Op::kReset && slot < first + count; ++slot) guards_->note_reset(slot);
   }
   void set_action_row(std::uint32_t slot, std::uint32_t row) { slots_.set_action_row(slot, row); }
   void set_sequence(std::uint32_t first, std::uint32_t count, std::uint64_t sequence) {

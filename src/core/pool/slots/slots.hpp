@@ -70,6 +70,14 @@ class Slots {
     slots_[slot].row = row;
     slots_[slot].order = 0;
   }
+  // Sends one command to `count` neighbours. Their rows are neighbours from `row` on, and those of their actions from
+  // `action_row` on, if the command is a step.
+  void send_run(std::uint32_t first, std::uint32_t count, Op op, std::uint32_t row, std::uint32_t action_row) {
+    for (std::uint32_t i = 0; i < count; ++i) {
+      send(first + i, op, row + i);
+      if (op == Op::kStep) slots_[first + i].action_row = action_row + i;
+    }
+  }
   void finish(std::uint32_t slot) { move<SlotState::kInFlight>(slot, SlotState::kReady); }
   void await_spare(std::uint32_t slot) {
     move<SlotState::kInFlight, SlotState::kOrphaned>(slot, SlotState::kAwaitingSpare);
