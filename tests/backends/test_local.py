@@ -143,8 +143,10 @@ def test_workers_stay_on_the_given_cores(backend: Any) -> None:
 
 @pytest.mark.parametrize(
     ("cores", "error"),
-    [([], ValueError), ([set()], ValueError), ([{0}, {-1}], ValueError), ([{"0"}], ValueError), ([0, 1], TypeError)]
-    + [("all", ValueError), ({0}, TypeError), ([{0}, None], TypeError), (1.5, TypeError)],
+    [
+        *[(value, ValueError) for value in ([], [set()], [{0}, {-1}], [{"0"}], "all")],
+        *[(value, TypeError) for value in ([0, 1], {0}, [{0}, None], 1.5)],
+    ],
 )
 def test_cores_that_do_not_exist_are_refused(cores: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"expected pin_workers to be True, False, or sets of the cores \[0.*got "):

@@ -13,9 +13,10 @@ namespace remuda {
 void tie_life_to(int pidfd);
 
 // Starts a thread that limits the memory of `fd`, the file of the worker's output, and takes ownership of it. Native
-// code and child processes write to the file directly. So the thread checks it once per kSlice while it grows, and punches a
-// hole into its old part. The file keeps its length, so that writers continue to append, but the hole takes no memory. The last
-// `kept` bytes stay readable. The file takes at most about twice as much memory, plus the output of one slice.
+// code and child processes write to the file directly. So the thread checks it once per kSlice while it grows, and
+// punches a hole into its old part. The file keeps its length, so that writers continue to append, but the hole takes
+// no memory. The last `kept` bytes stay readable. The file takes at most about twice as much memory, plus the output of
+// one slice.
 void trim_output(int fd, std::uint64_t kept);
 
 }  // namespace remuda

@@ -38,8 +38,8 @@ struct WorkerSpec {
   bool has_successors;
 };
 
-// The longest sleep of a worker without a command. No ring is missed while its owner lives, and other threads notice the
-// owner's death (worker_threads.hpp). What remains is a signal that arrives just before the sleep.
+// The longest sleep of a worker without a command. No ring is missed while its owner lives, and other threads notice
+// the owner's death (worker_threads.hpp). What remains is a signal that arrives just before the sleep.
 inline constexpr Nanoseconds kIdleSlice = std::chrono::seconds(1);
 
 class WorkerPort {

@@ -75,8 +75,8 @@ class Driver:
         self._obs, self._actions = SpaceCodec(pool.single_observation_space), SpaceCodec(pool.single_action_space)
         self._plays: dict[int, _Play] = {}  # by env: the unit that it plays
         self._waiting: set[int] = set()  # the envs with an observation that the policy has not seen yet
-        # By env: the latest observation, as a row of each column, and as objects; the number of steps in the unit so far
-        # (-1 until the reset is done); and the sum of the rewards that are numbers.
+        # By env: the latest observation, as a row of each column and as objects; the number of steps in the unit so far,
+        # -1 until the reset is done; and the sum of the rewards that are numbers.
         self._columns: list[np.ndarray[Any, Any]] | None = None
         self._objects: list[list[Any]] = [[]] * pool.num_envs
         self._lengths, self._totals = np.zeros(pool.num_envs, np.int64), np.zeros(pool.num_envs)
@@ -134,20 +134,24 @@ class Driver:
         self._send_planned(planned)
 
     def _keep(self, batch: Batch, envs: np.ndarray[Any, Any]) -> None:
+        """Keeps the observations of these envs."""
         arrays, objects = self._obs.flatten_batch(batch.obs, len(batch), "obs")
         if self._columns is None:
             self._columns = [np.empty((self._pool.num_envs, *array.shape[1:]), array.dtype) for array in arrays]
         for column, array in zip(self._columns, arrays, strict=True):
             column[envs] = array
-        for env, of_env in zip(envs.tolist(), objects or (), strict=objects is not None):
-            self._objects[env] = of_env
+        if objects is not None:
+            for env, of_env in zip(envs.tolist(), objects, strict=True):
+                self._objects[env] = of_env
 
     def _act(self) -> None:
         """Calls the policy for the envs that wait, and sends their actions."""
         envs = sorted(self._waiting)
         self._waiting.clear()
         rows = np.array(envs)
-        obs = self._obs.build_batch([column[rows] for column in self._columns or ()], [self._objects[env] for env in envs])
+        obs = self._obs.build_batch(
+            [column[rows] for column in self._columns or ()], [self._objects[env] for env in envs]
+        )
         starts = self._lengths[rows] == 0
         context = self._actor.context_for(rows, lambda: starts)
         if "context" in context:  # the policy takes it
