@@ -75,8 +75,8 @@ class Driver:
         self._obs, self._actions = SpaceCodec(pool.single_observation_space), SpaceCodec(pool.single_action_space)
         self._plays: dict[int, _Play] = {}  # by env: the unit that it plays
         self._waiting: set[int] = set()  # the envs with an observation that the policy has not seen yet
-        # By env: the latest observation, as a row of each column and as objects; the number of steps in the unit so far,
-        # -1 until the reset is done; and the sum of the rewards that are numbers.
+        # By env: the latest observation, as a row of each column and as objects; the number of steps in the unit, -1
+        # until the reset is done; and the sum of the rewards that are numbers.
         self._columns: list[np.ndarray[Any, Any]] | None = None
         self._objects: list[list[Any]] = [[]] * pool.num_envs
         self._lengths, self._totals = np.zeros(pool.num_envs, np.int64), np.zeros(pool.num_envs)
