@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -38,6 +41,19 @@ def test_the_installed_distribution_has_the_name() -> None:
 
 def test_the_citation_has_the_version() -> None:
     assert f"\nversion: {remuda.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_a_release_has_its_part_of_the_changelog(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "packaging", tmp_path / "packaging")
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n\n- new\n\n## 0.1.0 (a day)\n\n- first\n")
+
+    def notes_of(version: str) -> subprocess.CompletedProcess[str]:
+        script = tmp_path / "packaging/release_notes.py"
+        return subprocess.run([sys.executable, script, version], capture_output=True, text=True, check=False)
+
+    assert notes_of("0.1.0").stdout == "- first\n"
+    missing = notes_of("0.2.0")
+    assert missing.returncode != 0 and "expected a heading '## 0.2.0'" in missing.stderr
 
 
 def test_workflows_pin_actions_by_commit() -> None:

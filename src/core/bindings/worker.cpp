@@ -35,6 +35,7 @@ void bind_worker(nb::module_& m) {
       .def("name_info", &WorkerLoop::name_info, "key"_a, "bytes"_a)
       .def("replace_env", &WorkerLoop::replace_env, "index"_a, "env"_a.none())
       .def("complete_resets", &WorkerLoop::complete_resets, "on"_a)
+      .def("not_resumed", &WorkerLoop::not_resumed, "env"_a)
       .def("note_call", &WorkerLoop::note_call, "env"_a, "is_lasting"_a)
       .def("next_seed", &WorkerLoop::next_seed, "env"_a, "base"_a, "in_each"_a)
       .def("note_seed", &WorkerLoop::note_seed, "env"_a, "base"_a, "n"_a)

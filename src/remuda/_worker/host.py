@@ -98,8 +98,6 @@ class EnvHost(RowPickling):
         self._offered: dict[int, EnvFn] = {}  # by slot: an unpickled factory for the slot's next env.
         self._replacing: dict[int, tuple[EnvFn, Any]] = {}  # by slot: factory and env of an unused replacement.
         self._emptied: set[int] = set()  # slots with an env that was closed before its replacement was built.
-        self._astray: dict[int, str] = {}  # by slot: why an env, built again, is at another point of its episode
-        self._replaying: int | None = None  # the slot of the env that plays its episode again
         self._current: int | None = None  # the env that is being built or closed.
         self._info_columns = 0  # the number of columns for infos that the loop has
 
@@ -289,7 +287,6 @@ class EnvHost(RowPickling):
 
     def begin_replay(self) -> None:
         """Hides what the env logs and prints, because it did so before."""
-        self._replaying = None
         self._silence(True)
 
     def end_replay(self, why: str | None, error: BaseException | None) -> RuntimeError | None:
@@ -297,14 +294,9 @@ class EnvHost(RowPickling):
         self._silence(False)
         if error is not None:
             why = f"it raised {error!r} when it was played again"
-        if why is None:
-            return None
-        if self._replaying is not None:
-            self._astray[self._replaying] = why
-        return RuntimeError(why)
+        return None if why is None else RuntimeError(why)
 
     def replay_reset(self, slot: int, beginning: bytes) -> Any:
-        self._replaying = slot
         start, env = load_start(beginning), self._env_at(slot)
         result: Any = self._get_loop().run_env_code(partial(repeat_start, env, start))
         base = self._defaults.bases.get(slot)
@@ -349,11 +341,8 @@ class EnvHost(RowPickling):
             return dump(None)
         if self._env_at(slot) is None:
             self.renew(slot)
-        if slot in self._astray and (isinstance(call, TakeState) or call.about is None):
-            why = self._astray[slot]
-            raise RuntimeError(
-                f"the episode was not resumed ({why}), and ends at the env's next command; then call again"
-            )
+        if isinstance(call, TakeState) or call.about is None:
+            self._check_resumed(slot)
         if isinstance(call, TakeState):
             place = self._get_loop().place_of(slot)
             options = self._defaults.options.get(slot)
@@ -364,6 +353,12 @@ class EnvHost(RowPickling):
         if call.about is not None:
             self._remembered.remember(slot, call.about, parts)
         return answer
+
+    def _check_resumed(self, slot: int) -> None:
+        if (why := self._get_loop().not_resumed(slot)) is not None:
+            raise RuntimeError(
+                f"the episode was not resumed ({why}), and ends at the env's next command; then call again"
+            )
 
     def _run_call(self, slot: int, call: CallEnv) -> Any:
         env = self._env_at(slot)
@@ -492,7 +487,6 @@ class EnvHost(RowPickling):
     def _put(self, slot: int, env: Any) -> None:
         self.envs[self._place_of(slot)] = env
         self.hung.pop(slot, None)
-        self._astray.pop(slot, None)
         for one in range(slot, slot + self.width):
             self._get_loop().replace_env(one, env)
 

@@ -109,8 +109,7 @@ class EnvFaults:
             self._resumption.send(fault, partial(self.rebuild_failed, env))
         self._workers.prepare_again(worker, [env])
         if (slot := self._running.slots.slot_of(env)) is not None:
-            fate = _core.Fate.RESUMED if resumes else self._budget.fate_of(fault)
-            self._running.hub.settle(slot, fate, [{"fault": fault}])
+            self._running.hub.settle(slot, self._budget.fate_of(fault, resumes=resumes), [{"fault": fault}])
 
     def not_resumed(self, slot: int, failure: Failure) -> None:
         """Handles a command to an env whose episode could not be played again. `failure`: has the reason."""

@@ -53,8 +53,10 @@ class RestartBudget:
             self._faults.add_loss([fault.env_id for fault in faults], limit)
         return limit is None
 
-    def fate_of(self, fault: Fault) -> _core.Fate:
-        """Returns the fate of an env that has failed and is built again."""
+    def fate_of(self, fault: Fault, *, resumes: bool) -> _core.Fate:
+        """Returns the fate of an env that has failed and is built again. `resumes`: it plays its episode again."""
+        if resumes:
+            return _core.Fate.RESUMED
         # A reset that had not begun, because its worker died before, is not reported: it is sent again.
         is_reported = self._policy._reports(fault.operation) and not fault.shared
         return _core.Fate.REPORTED if is_reported else _core.Fate.FAILED

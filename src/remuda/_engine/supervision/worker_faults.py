@@ -191,8 +191,7 @@ class WorkerFaults:
         for env_faults in self._layout.by_env(faults):
             if (slot := self._running.slots.slot_of(env_faults[0].env_id)) is not None:  # a spare has no episode
                 infos = [{"fault": fault} for fault in env_faults]
-                resumes = ended[env_faults[0].env_id] is None
-                fate = _core.Fate.RESUMED if resumes else self._budget.fate_of(env_faults[0])
+                fate = self._budget.fate_of(env_faults[0], resumes=ended[env_faults[0].env_id] is None)
                 self._running.hub.settle(slot, fate, infos)
         return None
 
