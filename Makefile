@@ -24,7 +24,7 @@ MINUTES ?= 10
 export PYTHONDONTWRITEBYTECODE :=
 
 # The number of tests that run at the same time. It exceeds the cores, because tests wait for processes half of the time.
-JOBS   ?= 4
+JOBS   ?= 5
 SLOW   := --durations=50  # prints the slowest tests
 USER_TYPES := tests/test_types.py  # type checkers read all of NumPy and Gymnasium
 # All tests of clusters share one cluster, which takes seconds to start, so they are a run of their own (ray-test).
@@ -174,8 +174,9 @@ demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain
 	$(BIN)/python -m remuda demo
 
 # The tests run beside all other checks. Those run at the same time, and each prints its output when it is done. Tests of
-# clusters come after them, because nodes take minutes to start on busy cores. A watchdog ends a test that hangs
-# (tests/conftest.py). If a check fails, the others still run, and then `make` fails.
+# clusters come after them, because nodes take minutes to start on busy cores. By then you may have changed a file, but
+# the package must stay as it is. A watchdog ends a test that hangs (tests/conftest.py). If a check fails, the others
+# still run, and then `make` fails.
 CHECKS := style build/types.stamp build/core-test.stamp $(SITE) $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE) $(OLD_GYMNASIUM_FACE) $(TASKS_EVAL) $(FREE_THREADED)
 test: $(VENV)/test.stamp  ## everything that must hold: style, types, the core's own tests, its models, the site, the tests
 	@$(MAKE) --no-print-directory --jobs --keep-going pytest beside-pytest
@@ -183,7 +184,7 @@ test: $(VENV)/test.stamp  ## everything that must hold: style, types, the core's
 beside-pytest:
 	@failed=0; \
 	$(MAKE) --no-print-directory --keep-going --output-sync=target $(CHECKS) || failed=1; \
-	$(MAKE) --no-print-directory --output-sync=target $(RAY) || failed=1; exit $$failed
+	$(MAKE) --no-print-directory --output-sync=target --old-file=$(VENV)/test.stamp $(RAY) || failed=1; exit $$failed
 
 check: style types  ## what your change touches, in two minutes: style, types, and some of the tests
 	$(BIN)/python packaging/check.py

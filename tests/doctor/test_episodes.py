@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium
 import pytest
+from drawn import nightly
 from resumed_envs import BufferEnv, CopiedEnv, EarlierEnv, OddWalkEnv, WalkEnv
 
 from remuda._doctor.examination import examine
@@ -103,15 +104,15 @@ def test_nan_is_wrong() -> None:
 @pytest.mark.parametrize(
     ("env_id", "options"),
     [
-        ("Acrobot-v1", {}),
+        pytest.param("Acrobot-v1", {}, marks=nightly),
         ("Blackjack-v1", {}),
         ("CartPole-v1", {}),
-        ("CliffWalking-v1", {}),
-        ("CliffWalking-v1", {"is_slippery": True}),
-        ("FrozenLake-v1", {}),
+        pytest.param("CliffWalking-v1", {}, marks=nightly),
+        pytest.param("CliffWalking-v1", {"is_slippery": True}, marks=nightly),
+        pytest.param("FrozenLake-v1", {}, marks=nightly),
         ("FrozenLake-v1", {"is_slippery": False, "desc": ["SF", "HG"]}),
-        ("MountainCar-v0", {}),
-        ("MountainCarContinuous-v0", {}),
+        pytest.param("MountainCar-v0", {}, marks=nightly),
+        pytest.param("MountainCarContinuous-v0", {}, marks=nightly),
         ("Pendulum-v1", {}),
         ("Taxi-v4", {}),
     ],

@@ -47,7 +47,7 @@ nb::object copies_of(const Batch& batch, const nb::dict& info) {
   for (std::uint32_t i = 0; copies.is_valid() && i < batch.count(); ++i) {
     PyObject* const copy = PyDict_Copy(info.ptr());
     if (copy == nullptr) nb::raise_python_error();
-    PyTuple_SET_ITEM(copies.ptr(), i, copy);
+    if (PyTuple_SetItem(copies.ptr(), i, copy) != 0) nb::raise_python_error();
   }
   if (!copies.is_valid()) nb::raise_python_error();
   return copies;
