@@ -398,9 +398,12 @@ void WorkerLoop::post(Result& result, nb::object parts) {
   if (has_stepped_) env_at(result.env).figures.steps.note(took - std::min(took, resetting_));
   port_.push(result);
   if (!(result.flags & kOnSocket)) return;
-  // The result goes first, because it makes the pool read the socket. Nothing else would make room for a long write.
+  // The result goes first, because it makes the pool read the socket. Nothing else would make room for a long write. So
+  // the pool must not go on waiting for further results. It may also have looked for the message before it was there.
   port_.publish(true, now_);
+  port_.wake_pool();
   hooks_.attr(result.flags & (kIsMessage | kIsFailure) ? "send" : "send_row")(parts);
+  port_.wake_pool();
   now_ = now_ns();
 }
 

@@ -13,6 +13,7 @@ WorkerPort::WorkerPort(const Arena& arena, const Plan& plan, const WorkerSpec& s
       ringer_(arena.at<Bell>(Plan::kPoolBell)),
       spin_policy_(*arena.at<SharedCores>(Plan::kCores), spec.index, Nanoseconds(spec.spin_ns), spec.ignore_load),
       arena_(arena),
+      slots_(plan.slots),
       publish_ns_(spec.publish_ns) {}
 
 // Extends the previous result by this one if they have neighbouring envs and rows. Then one record covers both. A slow

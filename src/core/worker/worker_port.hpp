@@ -81,6 +81,8 @@ class WorkerPort {
   // Makes all results visible to the pool and reports them to the pool's bell. `is_all`: the worker has no further
   // command, or is about to wait for the pool.
   void publish(bool is_all, std::uint64_t now);
+  // Rings the pool's bell so often that the pool wakes up, whatever it waits for.
+  void wake_pool() { ringer_.ring_for_all(slots_); }
 
  private:
   bool join_run(const Result& result);
@@ -93,6 +95,7 @@ class WorkerPort {
   Ringer ringer_;  // rings the pool's bell
   SpinPolicy spin_policy_;
   const Arena& arena_;
+  const std::uint32_t slots_;  // the most results that the pool waits for
   const std::uint64_t publish_ns_;
   bool wakes_supervisor_ = false;  // whether an unpublished result needs the supervisor
   std::uint64_t last_publish_ = 0;

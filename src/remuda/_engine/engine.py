@@ -112,6 +112,7 @@ class Engine:
             parts=self.parts,
             keeps_apart=settings.keeps_apart,
             is_remote=settings.is_remote,
+            object_bytes=settings.object_bytes,
         )
 
     @property

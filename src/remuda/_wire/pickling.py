@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from remuda import _core
 from remuda._wire import by_value
 
 Buffers: TypeAlias = Sequence[Any]  # bytes-like objects: the pickle, then its buffers.
@@ -40,7 +41,7 @@ def _pickle(value: Any, kind: type[by_value.Pickler], buffers: list[pickle.Pickl
     add = None if buffers is None else buffers.append
     with suppress(Exception):  # cloudpickle accepts more than pickle, for example a lambda
         pickled = pickle.dumps(value, protocol=5, buffer_callback=add)
-        if _shares_main or b"__main__" not in pickled:  # a pickle that refers to `__main__` contains this name
+        if _shares_main or not _core.contains(pickled, b"__main__"):  # a reference to `__main__` contains this name
             return pickled
     if buffers is not None:
         buffers.clear()

@@ -82,6 +82,15 @@ def test_the_verdict_names_a_pickled_info(mode: Any) -> None:
     assert "info['map'], 4 MiB a step" in verdict.text
 
 
+def test_the_verdict_names_the_room_for_infos() -> None:
+    env_fns = [returning_infos(lambda: {"text": "word " * 10_000})] * 4
+    for room, texts in ((1 << 16, ["object_bytes=524288 makes room"]), (1 << 20, [])):
+        measured = (verdict_of(env_fns, num_workers=1, object_bytes=room) for _ in range(5))
+        verdict = next((one for one in measured if one.cause == "infos"), None)
+        assert verdict is not None
+        assert [text for text in ["object_bytes=524288 makes room"] if text in verdict.text] == texts
+
+
 def test_unpickling_of_infos_does_not_count_as_the_policy() -> None:
     with begun([returning_infos(lambda: {"words": ["word"] * 20_000})] * 2, num_workers=2, log_advice=False) as pool:
         before = pool.stats()

@@ -30,6 +30,7 @@ class PoolSetup:
         parts: The number of parts of the pool.
         keeps_apart: Whether the options require separate workers for envs: then fewer workers are never suggested.
         is_remote: Whether other machines step the envs: `backend=remuda.Ray(...)`.
+        object_bytes: That of the pool; 0: not known.
     """
 
     envs_of_worker: tuple[int, ...]
@@ -41,6 +42,7 @@ class PoolSetup:
     parts: int = 1
     keeps_apart: bool = False
     is_remote: bool = False
+    object_bytes: int = 0
 
     @property
     def num_envs(self) -> int:

@@ -159,11 +159,16 @@ def _infos(stats: Snapshot, batch: BatchTime) -> Verdict:
     """Judges the cost of infos without columns, which are pickled, sent, and unpickled if the caller reads them."""
     largest = max(stats.workers, key=lambda worker: worker.pickling)
     read = f", and {span(batch.unpickling)} to unpickling it" if batch.unpickling else ""
+    together, room, more = largest.info_bytes * len(largest.env_ids), stats.setup.object_bytes, ""
+    if together > room > 0:
+        wanted = 1 << (2 * together).bit_length()  # one batch is read while the next one is written
+        more = f"; a batch of them does not fit into the shared memory for it: object_bytes={wanted} makes room"
     return Verdict(
         "infos",
         f"infos: of {span(batch.whole)} a batch, {span(batch.pickling)} go to pickling and sending what infos have "
         f"beside columns{read}; most of it is info[{largest.info_key or ''!r}], {in_words(largest.info_bytes)} a step; "
-        "leave it out, or put it into a column (`extras=`): numbers and arrays of 128 bytes at most have one anyway",
+        "leave it out, or put it into a column (`extras=`): numbers and arrays of 128 bytes at most have one anyway"
+        f"{more}",
         min(batch.whole, batch.pickling + batch.unpickling) / batch.whole,
     )
 
