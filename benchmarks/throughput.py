@@ -72,6 +72,7 @@ CASES = (
     Case("mujoco", 8, (Goal(0.85),)),
     Case("dict", 64, (TEN_TIMES_GYMNASIUM,)),
     Case("infos", 64, (TEN_TIMES_GYMNASIUM,)),
+    Case("text", 64, (Goal(2.0, "gymnasium"),)),
 )
 
 

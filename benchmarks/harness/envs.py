@@ -96,6 +96,16 @@ class MetricsCartPole(CartPoleEnv):
         return obs, float(reward), terminated, truncated, info
 
 
+class TalkativeCartPole(CartPoleEnv):
+    """CartPole with 20 kB of text in every info: more for a batch than a worker's shared memory for pickled data."""
+
+    text = "the pole leans to the left and the cart moves on. " * 400
+
+    def step(self, action: Any) -> Step:
+        obs, reward, terminated, truncated, info = super().step(action)  # type: ignore[no-untyped-call]
+        return obs, float(reward), terminated, truncated, {**info, "text": self.text}
+
+
 VECTOR = spaces.Box(-1.0, 1.0, (4,), np.float32)
 IMAGE = spaces.Box(0, 255, (4, 84, 84), np.uint8)
 NESTED = spaces.Dict(
@@ -142,4 +152,5 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     "pong": lambda: Workload("ALE/Pong-v5, preprocessed", pong),
     "dict": lambda: Workload("nested Dict with an image, returns at once", fixed(NESTED)),
     "infos": lambda: Workload("CartPole, 8 numeric info keys", MetricsCartPole),
+    "text": lambda: Workload("CartPole, 20 kB of text in infos", TalkativeCartPole),
 }
