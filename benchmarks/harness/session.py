@@ -96,6 +96,7 @@ class Session:
                 if is_quiet:
                     counted += 1
                     _append(found, figures)
+        _show(found)
         self._note(what, counted, run)
         return found
 
@@ -126,8 +127,10 @@ class Session:
                 entry.turns = [turn for turn, is_one in zip(entry.turns, is_counted, strict=False) if is_one]
             results.append(replace(found, entries=entries, rounds=wanted, seconds=seconds))
             counted, run = counted + sum(is_counted), run + count
+        joined = _joined(results)
+        _show({entry.name: [round(rate) for rate in entry.rates] for entry in joined.entries})
         self._note(what, counted, run)
-        return _joined(results)
+        return joined
 
     def _note(self, what: str, counted: int, run: int) -> None:
         print(f"{what}: {counted} of {run} rounds counted", file=sys.stderr, flush=True)
@@ -171,6 +174,12 @@ class Session:
 
 def _announce(what: str) -> None:
     print(f"{what} ...", file=sys.stderr, flush=True)
+
+
+def _show(found: Mapping[str, list[Any]]) -> None:
+    """Prints the figures of a measurement, which a run that is stopped later would lose otherwise."""
+    for name, figures in found.items():
+        print(f"  {name}: {', '.join(map(str, figures))}", file=sys.stderr, flush=True)
 
 
 def _append(found: dict[str, list[Outcome]], figures: Mapping[str, Outcome]) -> None:
