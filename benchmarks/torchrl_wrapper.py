@@ -101,7 +101,8 @@ def measure(num_envs: int, session: Session) -> dict[str, list[float]]:
 def blocks(found: dict[int, dict[str, list[float]]], session: Session) -> Iterator[Block]:
     rows = [[str(n), *(f"{median(figures):.0f}" for figures in each.values())] for n, each in found.items()]
     yield table(["us a step of all envs", *CONTENDERS], rows)
-    yield f"{describe()}. Medians of {session.options.rounds} interleaved rounds, {session.options.seconds:g} s a contender."
+    options = session.options
+    yield f"{describe()}. Medians of {options.rounds} interleaved rounds, {options.seconds:g} s a contender."
 
 
 def main() -> None:
