@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
+import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -450,6 +452,21 @@ def test_an_info_may_contain_itself() -> None:
         kill(pool, 0)
         batch = pool.step(np.ones((1, 2), np.float32))
         assert (batch.obs[0, 0], batch.truncations.any()) == (2, False)
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled", "background"])
+def test_an_observation_that_is_requested_when_the_worker_dies_has_no_fault(mode: Any) -> None:
+    with Pool([WalkEnv] * 2, num_workers=1, autoreset=mode, faults=resuming()) as pool:
+        pool.reset(seed=1)
+        obs = pool.step(np.ones((2, 2), np.float32)).obs.tolist()
+        pid = pool.workers[0].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        pool.request_obs()
+        os.kill(pid, signal.SIGKILL)
+        batch = pool.recv(order="slot")
+        assert batch.obs.tolist() == obs
+        assert not batch.dones.any() and list(batch.infos) == [{}, {}]
 
 
 def test_resets_in_advance_that_are_discarded_do_not_matter(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ class EnvFaults:
             self._resumption.send(fault, partial(self.rebuild_failed, env))
         self._workers.prepare_again(worker, [env])
         if (slot := self._running.slots.slot_of(env)) is not None:
-            self._running.hub.settle(slot, self._budget.fate_of(fault, resumes=resumes), [{"fault": fault}])
+            self._resumption.settle(slot, [fault], resumes=resumes)
 
     def not_resumed(self, slot: int, failure: Failure) -> None:
         """Handles a command to an env whose episode could not be played again. `failure`: has the reason."""

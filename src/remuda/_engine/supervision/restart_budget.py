@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from remuda import _core
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.running import Running
 from remuda._engine.supervision.fault_log import restart_in_words
@@ -52,14 +51,6 @@ class RestartBudget:
         if limit is not None:
             self._faults.add_loss([fault.env_id for fault in faults], limit)
         return limit is None
-
-    def fate_of(self, fault: Fault, *, resumes: bool) -> _core.Fate:
-        """Returns the fate of an env that has failed and is built again. `resumes`: it plays its episode again."""
-        if resumes:
-            return _core.Fate.RESUMED
-        # A reset that had not begun, because its worker died before, is not reported: it is sent again.
-        is_reported = self._policy._reports(fault.operation) and not fault.shared
-        return _core.Fate.REPORTED if is_reported else _core.Fate.FAILED
 
 
 class Quota:

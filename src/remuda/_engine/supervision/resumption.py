@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from remuda import _core
@@ -92,6 +92,23 @@ class Resumption:
 
         addressee = _Replay(differed, raised)
         self._running.hub.instruct(_core.Op.RESUME, fault.worker, env, None, self._addressees, addressee)
+
+    def settle(self, slot: int, faults: Sequence[Fault], *, resumes: bool) -> None:
+        """Settles the slot of an env that has failed and is built again.
+
+        Args:
+            slot: The slot, or the first slot of a vector env.
+            faults: The fault of each of its slots.
+            resumes: Whether it plays its episode again. Then no row shows the faults.
+        """
+        if resumes:
+            return self._running.hub.settle(slot, _core.Fate.RESUMED)
+        return self._running.hub.settle(slot, self._fate_of(faults[0]), [{"fault": fault} for fault in faults])
+
+    def _fate_of(self, fault: Fault) -> _core.Fate:
+        # A reset that had not begun, because its worker died before, is not reported: it is sent again.
+        is_reported = self._policy._reports(fault.operation) and not fault.shared
+        return _core.Fate.REPORTED if is_reported else _core.Fate.FAILED
 
     def given_up(self, env: int, why: str) -> Fault:
         """Returns the fault of an env whose worker could not play the episode again. `why`: the reason."""

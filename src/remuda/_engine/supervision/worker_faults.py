@@ -190,9 +190,7 @@ class WorkerFaults:
         self._replace(worker, at, resuming)
         for env_faults in self._layout.by_env(faults):
             if (slot := self._running.slots.slot_of(env_faults[0].env_id)) is not None:  # a spare has no episode
-                infos = [{"fault": fault} for fault in env_faults]
-                fate = self._budget.fate_of(env_faults[0], resumes=ended[env_faults[0].env_id] is None)
-                self._running.hub.settle(slot, fate, infos)
+                self._resumption.settle(slot, env_faults, resumes=ended[env_faults[0].env_id] is None)
         return None
 
     def _end(self, worker: int) -> _core.DeadWorker:
