@@ -63,7 +63,7 @@ static_assert(sizeof(LogHeader) == 64);
 
 struct LogBeginning {
   // The number of beginnings (see episode_log.hpp) that are kept for each env.
-  static constexpr std::uint32_t kPlaces = 4;
+  static constexpr std::uint32_t kPlaces = 5;
 
   // The number of the log entry that this beginning belongs to, plus 1; 0: the place is empty.
   std::atomic<std::uint64_t> entry;

@@ -234,7 +234,7 @@ class EpisodeLog {
   }
 
  private:
-  // `kSeeded` is the place of the latest beginning with a seed. The others are used in turn.
+  // `kSeeded` is the place of the latest beginning with a seed. The other four are used in turn.
   static constexpr std::uint32_t kPlaces = LogBeginning::kPlaces, kSeeded = kPlaces - 1;
 
   LogHeader& header(std::uint32_t env) const { return arena_->at<LogHeader>(plan_.log_headers)[env]; }
@@ -270,7 +270,8 @@ class EpisodeLog {
   }
 
   // Returns the place for the next beginning: not that of the episode to be played again, which goes on until a result
-  // reports another, however many resets in advance are discarded meanwhile.
+  // reports another, however many resets in advance are discarded meanwhile. Of the other three, one has the latest
+  // reset before a command, and a command may make two resets: one in advance that is due, and its own.
   std::uint32_t next_place(std::uint32_t env) const {
     const auto take = [&] {
       return static_cast<std::uint32_t>(header(env).begun.fetch_add(1, std::memory_order_relaxed) % kSeeded);

@@ -469,17 +469,28 @@ def test_an_observation_that_is_requested_when_the_worker_dies_has_no_fault(mode
         assert not batch.dones.any() and list(batch.infos) == [{}, {}]
 
 
-def test_resets_in_advance_that_are_discarded_do_not_matter(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", [1, None])
+@pytest.mark.parametrize("at_once", [False, True])
+def test_resets_in_advance_that_are_discarded_do_not_matter(at_once: bool, seed: int | None, tmp_path: Path) -> None:
+    """With `at_once`, the command that fails finds none that was made in advance, and makes it first."""
+
     def rows(trace: Path) -> list[Any]:
         env_fn = partial(FailingReset, kill_myself, trace)
         with Pool([env_fn], resets_ahead=True, faults=resuming()) as pool:
-            seen = [pool.reset(seed=1).obs.tolist()]
+            seen = [pool.reset(seed=one).obs.tolist() for one in dict.fromkeys([1, seed])]
+            made = len(seen) + 1
             while not (batch := pool.step(np.ones((1, 2), np.float32))).dones[0]:
                 seen.append(batch.obs.tolist())
-            for level in range(4):
+            for level in range(5):
+                while pool.get_attr("resets") != [made + level]:  # the last one is made in advance
+                    pass
+                pid = pool.workers[0].pid
+                assert pid is not None
+                os.kill(pid, signal.SIGSTOP if at_once and level == 4 else 0)
                 pool.set_reset_options({"level": level})
-                pool.get_attr("steps")  # the worker has read the options
-            seen.append(pool.reset(options={"fails": True}).obs.tolist())
+            pool.send_reset(options={"fails": True})
+            os.kill(pid, signal.SIGCONT)
+            seen.append(pool.recv().obs.tolist())
             return [*seen, pool.step(np.ones((1, 2), np.float32)).obs.tolist()]
 
     (tmp_path / "done").touch()
@@ -491,10 +502,11 @@ class FailingReset(WalkEnv):
 
     def __init__(self, act: Callable[[], object], trace: Path) -> None:
         super().__init__(4)
-        self.act, self.trace = act, trace
+        self.act, self.trace, self.resets = act, trace, 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         if "fails" in (options or {}) and not self.trace.exists():
             self.trace.touch()
             self.act()
+        self.resets += 1
         return super().reset(seed=seed, options=options)
