@@ -103,9 +103,9 @@ class WorkerLoop {
   // Sets whether the hook `complete_reset` is called for every reset, autoresets included. It is always called for a
   // reset with a seed.
   void complete_resets(bool on) { completes_resets_ = on; }
-  // Notes a call that may have changed the env, see `EpisodeLog`.
   // Why the episode of an env that was built again could not be played again: an exception; None if it could.
   nb::object not_resumed(std::uint32_t index) { return none_or(env_at(index).not_resumed); }
+  // Notes a call that may have changed the env, see `EpisodeLog`.
   void note_call(std::uint32_t index, bool is_lasting) const { log_.note_call(index, is_lasting); }
   // These two call the functions of `Progress`.
   std::uint64_t next_seed(std::uint32_t index, std::uint64_t base, bool in_each) {

@@ -71,13 +71,15 @@ def _start_method(name: str, given: Any) -> StartMethod:
 
 
 def _pinning(name: str, given: Any) -> bool | tuple[frozenset[int], ...]:
-    if given and not hasattr(os, "sched_setaffinity"):
+    if given is None or (isinstance(given, int) and not given):
+        return False
+    if not hasattr(os, "sched_setaffinity"):
         raise ValueError(f"expected {name}=False on this system, which has no call to keep a thread on a core")
-    if given is None or isinstance(given, int):
-        return bool(given)
+    if isinstance(given, int):
+        return True
     allowed = os.sched_getaffinity(0)
     what = f"expected {name} to be True, False, or sets of the cores {sorted(allowed)}, such as [{{0, 1}}, {{2, 3}}]"
-    if not isinstance(given, Sequence) or not all(isinstance(one, (Set, Sequence, range)) for one in given):
+    if not isinstance(given, Sequence) or not all(isinstance(one, (Set, Sequence)) for one in given):
         raise TypeError(f"{what}; got {given!r}")
     if not given or not all(one and allowed.issuperset(one) for one in given):
         raise ValueError(f"{what}; got {given!r}")
