@@ -84,10 +84,10 @@ def test_the_verdict_names_a_pickled_info(mode: Any) -> None:
 
 @pytest.mark.parametrize(("room", "is_named"), [(1 << 16, True), (1 << 20, False)])
 def test_the_verdict_names_the_room_for_infos(room: int, is_named: bool) -> None:
-    env_fns = [returning_infos(lambda: {"numbers": list(range(10_000))})] * 4
-    measured = (verdict_of(env_fns, num_workers=1, object_bytes=room) for _ in range(5))
-    verdict = next((one for one in measured if one.cause == "infos"), None)
-    assert verdict is not None
+    stats = snapshot(steps=[each(6e-6)] * 4, workers=1, waited=500e-6, own=50e-6, object_bytes=room)
+    pickling = [replace(w, pickling=0.8 * w.seconds, info_key="text", info_bytes=30_000) for w in stats.workers]
+    verdict = replace(stats, workers=tuple(pickling)).verdict
+    assert verdict.cause == "infos"
     assert ("object_bytes=262144 makes room" in verdict.text) == is_named, verdict
 
 
