@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import alf
@@ -19,6 +21,19 @@ from remuda.alf.errors import translated
 from remuda.alf.remote_environment import Promise, RemoteEnvironment
 
 
+@dataclass
+class _OpenCall:
+    """A call with the env's operation and progress. `call` is None until it is sent."""
+
+    operation: str
+    progress: EnvProgress
+    call: Call | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        return self.call is not None and self.call.done
+
+
 class _OpenCalls:
     """The unanswered calls of an env, in order, each with its operation.
 
@@ -26,26 +41,36 @@ class _OpenCalls:
     """
 
     def __init__(self) -> None:
-        self._open: deque[tuple[Call, str, EnvProgress]] = deque()
+        self._open: deque[_OpenCall] = deque()
         self._counter = EpisodeCounter()
         self._last_step: Call | None = None
 
-    def add(self, operation: str, call: Call) -> None:
-        """Adds a call that was sent. `operation` is "build", "reset", "step" or "call"."""
-        while self._open and self._open[0][0].done:
+    def send(self, operation: str, send: Callable[[], Call]) -> Call:
+        """Sends a call by `send`, and returns it. `operation` is "build", "reset", "step" or "call".
+
+        It is counted before it is sent, because the env may die of it at once, which is reported.
+        """
+        while self._open and self._open[0].is_answered:
             self._open.popleft()
         if operation == "step" and self._is_over():
             operation = "reset"  # ALF's envs reset when they are stepped after the end of an episode
         self._counter.count(operation)
+        sent = _OpenCall(operation, self._counter.progress(0))
+        self._open.append(sent)
+        try:
+            sent.call = send()
+        except BaseException:
+            self._open.remove(sent)
+            raise
         if operation in ("reset", "step"):
-            self._last_step = call
-        self._open.append((call, operation, self._counter.progress(0)))
+            self._last_step = sent.call
+        return sent.call
 
     def rename_operation(self, operation: str, where: EnvProgress) -> tuple[str, EnvProgress]:
         """Returns operation and progress for a report. Replaces "call" by the operation of the first open call."""
         if operation != "call":
             return operation, self._counter.progress(where.env_id)
-        unanswered = ((name, progress) for call, name, progress in self._open if not call.done)
+        unanswered = ((one.operation, one.progress) for one in self._open if not one.is_answered)
         return next(unanswered, (operation, where))
 
     def _is_over(self) -> bool:
@@ -142,9 +167,7 @@ class ProcessEnvironment(RemoteEnvironment):
     def _ask_pool(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Call:
         if self._pool is None:
             raise StateError("expected start() before anything else")
-        call = self._pool.apply_async(function, args)
-        self._open_calls.add(_operation(function, args), call)
-        return call
+        return self._open_calls.send(_operation(function, args), partial(self._pool.apply_async, function, args))
 
     def close(self) -> None:
         """Wait for the call under way, close the env and end its process. Closing again does nothing.

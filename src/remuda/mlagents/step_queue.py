@@ -249,8 +249,15 @@ class Line:
         if command is None or self._in_flight is not None:
             return
         self._is_building = not self._has_env
-        self._dispatch([] if self._is_building else self._take_order())
-        self._in_flight = command
+        order = [] if self._is_building else self._take_order()
+        self._in_flight = command  # before it is sent, because the worker may die of it at once, which is reported
+        if order:
+            self._counter.count(_ANSWERED[command])
+        try:
+            self._dispatch(order)
+        except BaseException:
+            self._in_flight = None
+            raise
 
     def _take_order(self) -> list[Request]:
         end = next((i for i, (command, _) in enumerate(self._unsent, 1) if command in _ANSWERED), 0)
@@ -266,8 +273,6 @@ class Line:
             self._row[0, 0] = 0
             pool.apply_async(put, (order,), env_ids=[self._worker_id])
         pool.send(self._row, self._address)
-        if order:
-            self._counter.count(_ANSWERED[order[-1][0]])
 
     def _response(self, command: EnvironmentCommand, payload: Any) -> EnvironmentResponse:
         return EnvironmentResponse(command, self._worker_id, payload)
