@@ -139,7 +139,8 @@ std::uint32_t SlotLedger::accept(const Result& result, nb::object parts) {
     orphan(first);
   } else {
     for (std::uint32_t slot = first; slot < first + result.count; ++slot) slots_.finish(slot);
-    if (slots_[first].op != Op::kObserve) last_results_.count(result.env, result.count);  // It repeats the last result.
+    // An observe repeats the last result. All slots of a run have the same command.
+    if (slots_[first].op != Op::kObserve) last_results_.count(result.env, result.count);
     if (plan_.keeps_last) last_parts_[result.env] = parts;
     objects_[first].result = std::move(parts);
     objects_[first].command = nb::object();
