@@ -13,13 +13,15 @@ namespace {
 bool are_within(const std::byte* numbers, std::size_t count, std::size_t step, const ActionColumn::Bounds& bounds) {
   const auto first = static_cast<std::uint64_t>(bounds.first);
   const std::uint64_t width = static_cast<std::uint64_t>(bounds.second) - first;
-  bool are_all = true;
+  // Numbers below `first` wrap around, and are too large. A comparison would be `number - first <= width`, but not all
+  // processors have vector instructions for it. Where a number is outside, one of the two has its sign bit set.
+  std::uint64_t signs = 0;
   for (std::size_t i = 0; i < count; ++i) {
     std::uint64_t number;
     std::memcpy(&number, numbers + i * step * sizeof number, sizeof number);
-    are_all &= number - first <= width;  // numbers below `first` wrap around, and are too large
+    signs |= (number - first) | (width - (number - first));
   }
-  return are_all;
+  return signs >> 63 == 0;
 }
 
 }  // namespace

@@ -187,7 +187,7 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
   const bool in_runs = blobs.is_none() && !slots_.states().any_cut_off() && !slots_.seating().has_spares();
   for (std::size_t first = 0, next; first < targets.size(); first = next) {
     const bool is_there = !theirs.empty() && theirs[first] != Part::kNoRow;
-    const std::uint32_t slot = targets[first], position = slots_[slot].position;
+    const std::uint32_t slot = targets[first], position = slots_.states().position_of(slot);
     const std::uint32_t row = is_there ? theirs[first] : first_row + position;
     next = in_runs ? end_of_run(targets, first, &targets == &part.slots(), theirs) : first + plan_.width;
     const auto count = static_cast<std::uint32_t>(next - first);
@@ -232,7 +232,7 @@ void Hub::send_run(Op op, std::uint32_t first, std::uint32_t count, nb::object p
     if (is_sent) return;
   }
   if (op == Op::kObserve && !parts.is_none()) return slots_.answer_observe(first, parts);
-  push_run(slots_[first].op, first, count, parts);
+  push_run(slots_.last_op(first), first, count, parts, true);
 }
 
 // Makes the longest-waiting spare back the slot. The slot's previous env becomes a spare.
@@ -244,17 +244,17 @@ void Hub::swap_in_spare(std::uint32_t slot) {
     push_message(Op::kPrepare, worker, finished, nb::none());
 }
 
-// Pushes one record with the command of `count` slots from `first` on.
-void Hub::push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle parts) {
+// Pushes one record with the command of `count` slots from `first` on. `is_first`: whether it was not sent before.
+void Hub::push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle parts, bool is_first) {
   const std::uint64_t sequence = workers_.next_sequence();
-  slots_.set_sequence(first, count, sequence);
-  const Slots::Slot& slot = slots_[first];
+  slots_.set_sequence(first, count, sequence, is_first);
+  const Slots::Slot slot = slots_[first];
   push(slots_.worker_of(first), {op, slots_.env_of(first), slot.row, count, sequence, 0, slot.action_row}, parts);
 }
 
 // Sends the last command of a slot again.
 void Hub::push_again(std::uint32_t slot) {
-  push_run(slots_[slot].op, slot, plan_.width, slots_.command_of(slot));
+  push_run(slots_[slot].op, slot, plan_.width, slots_.command_of(slot), false);
   TimeOfCall now;
   workers_.publish(slots_.worker_of(slot), now);
 }

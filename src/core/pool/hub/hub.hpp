@@ -221,7 +221,7 @@ class Hub {
   nb::object known_rows(std::vector<std::uint32_t> targets);
   void send_run(Op op, std::uint32_t first, std::uint32_t count, nb::object parts);
   void swap_in_spare(std::uint32_t slot);
-  void push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle parts);
+  void push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle parts, bool is_first);
   void push_again(std::uint32_t slot);
   std::uint64_t push_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts);
   void push(std::uint32_t worker, const Command& command, nb::handle parts);

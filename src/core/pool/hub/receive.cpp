@@ -113,7 +113,7 @@ void Hub::sleep(std::uint32_t heard, std::uint32_t needed, Nanoseconds limit, Cl
       sleeps_for_ = 0;
       if (followers_ != 0) lock_.turn().announce();
     }
-    absence.end(kMoment);
+    if (absence.end(kMoment)) return;
   }
   HubLock::return_from(absence);
 }

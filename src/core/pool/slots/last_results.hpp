@@ -4,6 +4,7 @@
 // such rows (`Plan::keeps_last`). Without them the pool can make no results.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,23 +19,22 @@ namespace remuda {
 class LastResults {
  public:
   LastResults(const Plan& plan, std::shared_ptr<const BatchColumns> columns)
-      : plan_(plan), columns_(std::move(columns)), envs_(plan.envs) {}
+      : plan_(plan), columns_(std::move(columns)), results_(plan.envs), is_fresh_(plan.envs) {}
 
   // Counts a result that has arrived from each of `count` neighbouring envs.
   void count(std::uint32_t first, std::uint32_t count) {
-    for (std::uint32_t env = first; env < first + count; ++env) {
-      ++envs_[env].results;
-      envs_[env].is_fresh = false;
-    }
+    std::uint64_t* results = &results_[first];
+    for (std::uint32_t i = 0; i < count; ++i) ++results[i];
+    std::fill_n(&is_fresh_[first], count, 0U);
   }
-  std::uint64_t results(std::uint32_t env) const { return envs_[env].results; }
+  std::uint64_t results(std::uint32_t env) const { return results_[env]; }
   // Returns whether the env was rebuilt and has not reset since, so that it has no observation.
-  bool is_fresh(std::uint32_t env) const { return envs_[env].is_fresh; }
-  void set_fresh(std::uint32_t env, bool is_fresh = true) { envs_[env].is_fresh = is_fresh; }
+  bool is_fresh(std::uint32_t env) const { return is_fresh_[env] != 0; }
+  void set_fresh(std::uint32_t env, bool is_fresh = true) { is_fresh_[env] = is_fresh; }
 
   // `row_of` returns the row that keeps the last result of an env, and `is_over` whether this result ended the episode.
   // After a same-step autoreset, the episode is not over.
-  std::uint32_t row_of(std::uint32_t env) const { return plan_.kept_row(env, envs_[env].results); }
+  std::uint32_t row_of(std::uint32_t env) const { return plan_.kept_row(env, results_[env]); }
   bool is_over(std::uint32_t env) const { return ends_episode(row_of(env)); }
   bool ends_episode(std::uint32_t row) const { return *at<bool>(kTerminated, row) || *at<bool>(kTruncated, row); }
 
@@ -50,11 +50,6 @@ class LastResults {
   void end_before_reset(std::uint32_t env, std::uint32_t row);
 
  private:
-  struct Env {
-    std::uint64_t results = 0;
-    bool is_fresh = false;
-  };
-
   template <class T>
   T* at(std::size_t column, std::uint32_t row) const {
     return reinterpret_cast<T*>(columns_->columns[column].row(row));
@@ -64,7 +59,8 @@ class LastResults {
 
   const Plan& plan_;
   std::shared_ptr<const BatchColumns> columns_;
-  std::vector<Env> envs_;
+  std::vector<std::uint64_t> results_;  // These two are indexed by env.
+  std::vector<std::uint32_t> is_fresh_;
 };
 
 }  // namespace remuda

@@ -61,9 +61,9 @@ class Parts {
   const Part& at(std::uint32_t number) const { return const_cast<Parts*>(this)->at(number); }
 
   // `of` returns the part that a slot is in, and `number_of` the number of this part.
-  Part& of(std::uint32_t slot) { return parts_[slots_[slot].part]; }
-  const Part& of(std::uint32_t slot) const { return parts_[slots_[slot].part]; }
-  std::uint32_t number_of(std::uint32_t slot) const { return first_ + slots_[slot].part; }
+  Part& of(std::uint32_t slot) { return parts_[slots_.part_of(slot)]; }
+  const Part& of(std::uint32_t slot) const { return parts_[slots_.part_of(slot)]; }
+  std::uint32_t number_of(std::uint32_t slot) const { return first_ + slots_.part_of(slot); }
 
   std::uint32_t in_flight() const {
     std::uint32_t count = 0;

@@ -138,9 +138,9 @@ std::uint32_t SlotLedger::accept(const Result& result, nb::object parts) {
   } else if (failed || (result.flags & kUndone) || (ends && (result.flags & kRenewalDue))) {
     orphan(first);
   } else {
-    for (std::uint32_t slot = first; slot < first + result.count; ++slot) slots_.finish(slot);
+    slots_.finish(first, result.count);
     // An observe repeats the last result. All slots of a run have the same command.
-    if (slots_[first].op != Op::kObserve) last_results_.count(result.env, result.count);
+    if (slots_.op_of(first) != Op::kObserve) last_results_.count(result.env, result.count);
     if (plan_.keeps_last) last_parts_[result.env] = parts;
     objects_[first].result = std::move(parts);
     objects_[first].command = nb::object();
@@ -162,7 +162,7 @@ Outcome SlotLedger::outcome_of(std::uint32_t first, Fate fate) const {
   bool is_over = plan_.keeps_last;
   for (std::uint32_t slot = first; is_over && slot < first + plan_.width; ++slot)
     is_over = last_results_.is_over(env_of(slot));
-  const Slots::Slot& slot = slots_[first];
+  const Slots::Slot slot = slots_[first];
   const auto op = slot.state == SlotState::kOrphaned ? std::optional(slot.op) : std::nullopt;
   return remuda::outcome_of(fate, {op, has_results(first), is_over}, autoreset_);
 }
@@ -290,7 +290,7 @@ nb::object SlotLedger::extras_of(const std::vector<Run>& runs) const {
 void SlotLedger::take(Part& part, const std::vector<Run>& runs) {
   std::uint32_t count = 0;
   for (const Run& run : runs) {
-    for (std::uint32_t i = 0; i < run.count; ++i) slots_.take(run.slot + i);
+    slots_.take(run.slot, run.count);
     forget_result(run.slot);
     count += run.count;
   }

@@ -52,7 +52,7 @@ class SlotLedger {
   SlotLedger(const Arena& arena, const Plan& plan, Autoreset autoreset,
              const std::vector<std::uint32_t>& envs_of_worker, LastResults last_results);
 
-  const Slots::Slot& operator[](std::uint32_t slot) const { return slots_[slot]; }
+  Slots::Slot operator[](std::uint32_t slot) const { return slots_[slot]; }
   const Slots& states() const { return slots_; }
   const Seating& seating() const { return seating_; }
   const LastResults& last_results() const { return last_results_; }
@@ -120,7 +120,7 @@ class SlotLedger {
     return slots_[slot].state == SlotState::kOrphaned ? slots_[slot].sequence : 0;
   }
   bool is_idle(std::uint32_t slot) const { return slots_[slot].state == SlotState::kIdle; }
-  Op last_op(std::uint32_t slot) const { return slots_[slot].op; }
+  Op last_op(std::uint32_t slot) const { return slots_.op_of(slot); }
   // The row of the last action that was sent to a slot.
   std::uint32_t action_row(std::uint32_t slot) const { return slots_[slot].action_row; }
   // Returns whether the slot's env was rebuilt and has not reset since, so that it has no observation.
@@ -154,14 +154,14 @@ class SlotLedger {
   // Returns the reason why the op cannot be sent to these slots, which must be distinct slots of one part; nullopt if
   // it can.
   std::optional<Refusal> refusal(Op op, const std::vector<std::uint32_t>& targets) const;
-  // Notes a command that is sent to neighbouring slots: see `Slots::send_run`.
+  // Notes a command that is sent to neighbouring slots: see `Slots::send`.
   void send(std::uint32_t first, std::uint32_t count, Op op, std::uint32_t row, std::uint32_t action_row) {
-    slots_.send_run(first, count, op, row, action_row);
+    slots_.send(first, op, row, count, action_row);
     for (std::uint32_t slot = first; op == Op::kReset && slot < first + count; ++slot) guards_->note_reset(slot);
   }
   void set_action_row(std::uint32_t slot, std::uint32_t row) { slots_.set_action_row(slot, row); }
-  void set_sequence(std::uint32_t first, std::uint32_t count, std::uint64_t sequence) {
-    for (std::uint32_t slot = first; slot < first + count; ++slot) slots_.set_sequence(slot, sequence);
+  void set_sequence(std::uint32_t first, std::uint32_t count, std::uint64_t sequence, bool is_first) {
+    slots_.set_sequence(first, sequence, count, is_first);
   }
   void note_message(std::uint32_t env, std::uint64_t sequence) { last_messages_[env] = sequence; }
   void keep_command(std::uint32_t slot, nb::handle parts) { objects_[slot].command = nb::borrow(parts); }

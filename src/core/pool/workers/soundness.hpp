@@ -18,12 +18,9 @@ inline bool answers_message(const Result& result, const Port& port) {
 inline bool answers_commands(const Result& result, const Seating& seating, const Slots& slots) {
   const std::uint32_t first = seating.slot_of(result.env);
   if (first == Seating::kNoSlot) return false;
-  for (std::uint32_t i = 0; i < result.count; ++i) {
-    if (seating.has_spares() && seating.slot_of(result.env + i) != first + i) return false;
-    const Slots::Slot& slot = slots[first + i];
-    if (slot.state != SlotState::kInFlight || slot.row != result.row + i) return false;
-  }
-  return true;
+  for (std::uint32_t i = 1; seating.has_spares() && i < result.count; ++i)
+    if (seating.slot_of(result.env + i) != first + i) return false;
+  return slots.are_in_flight(first, result.count, result.row);
 }
 
 inline bool is_sound(const Result& result, const Port& port, const Seating& seating, const Slots& slots) {
