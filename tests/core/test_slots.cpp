@@ -70,6 +70,35 @@ TEST(each_state_has_the_events_of_the_table) {
   CHECK(possible_in(SlotState::kFailed) == Names{"release"});
 }
 
+TEST(neighbours_change_their_state_together_or_not_at_all) {
+  for (std::uint32_t count : {1U, 3U, 4U, 9U, 64U}) {
+    for (std::uint32_t odd = 0; odd < count; ++odd) {
+      Slots slots(count + 2);
+      slots.send(1, Op::kStep, 7, count, 20);
+      slots.set_sequence(1, 5, count);
+      for (std::uint32_t i = 0; i < count; ++i) {
+        const Slots::Slot slot = slots[1 + i];
+        CHECK(slot.state == SlotState::kInFlight && slot.op == Op::kStep && slot.sequence == 5 && slot.order == 5);
+        CHECK(slot.row == 7 + i && slot.action_row == 20 + i);
+      }
+      CHECK(slots[0].state == SlotState::kIdle && slots[count + 1].state == SlotState::kIdle);
+      CHECK(slots.are_in_flight(1, count, 7) && !slots.are_in_flight(1, count, 8));
+      CHECK(!slots.are_in_flight(0, count, 6) && !slots.are_in_flight(1, count + 1, 7));
+      slots.orphan(1 + odd);
+      CHECK(!slots.are_in_flight(1, count, 7));
+      CHECK_THROWS(std::logic_error, slots.finish(1, count));
+      for (std::uint32_t i = 0; i < count; ++i)
+        CHECK_EQ(slots[1 + i].state, i == odd ? SlotState::kOrphaned : SlotState::kInFlight);
+      slots.resend(1 + odd);
+      slots.set_sequence(1 + odd, 6, 1, false);
+      CHECK(slots[1 + odd].sequence == 6 && slots[1 + odd].order == 5);
+      slots.finish(1, count);
+      slots.take(1, count);
+      for (std::uint32_t i = 0; i < count; ++i) CHECK_EQ(slots[1 + i].state, SlotState::kIdle);
+    }
+  }
+}
+
 TEST(the_first_open_step_is_the_first_sent_that_may_end_an_episode) {
   Slots slots(4);
   CHECK_EQ(slots.first_open_step(), ~std::uint64_t{0});
