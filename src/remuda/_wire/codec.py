@@ -252,7 +252,7 @@ def _build(nest: Nest, column: Callable[[int], Any], obj: Callable[[int], Any]) 
 def _choices(space: Space[Any]) -> Choices:
     if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
         numbers = space.n if isinstance(space, spaces.Discrete) else space.nvec
-        return np.asarray(space.start), np.asarray(space.start + numbers - 1)
+        return np.asarray(space.start), np.asarray(space.start + (numbers - 1))
     if isinstance(space, spaces.MultiBinary):
         return np.zeros((), space.dtype), np.ones((), space.dtype)
     return None
