@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from accidents import once, raise_value_error
 from failing import ACTS
-from pool_envs import CountingEnv, Gate, Gauge, HookedEnv, TextEnv, counting, hooked
+from pool_envs import CountingEnv, Gate, Gauge, HookedEnv, TextEnv, hooked
 from programs import kill
 
-from remuda import Batch, EnvError, FaultPolicy, Pool, RestartLimitError, StateError
+from remuda import EnvError, FaultPolicy, Pool, RestartLimitError
 
 RESTART = FaultPolicy("restart", backoff=0)
 WAITING = FaultPolicy("restart", backoff=0.2)  # a delay before each restart except the first
@@ -20,11 +20,6 @@ WAITING = FaultPolicy("restart", backoff=0.2)  # a delay before each restart exc
 
 def restarting(env_fns: Any, faults: FaultPolicy = RESTART, **options: Any) -> Pool:
     return Pool(env_fns, faults=faults, log_advice=False, **options)
-
-
-def observe(pool: Pool) -> Batch:
-    pool.request_obs()
-    return pool.recv()
 
 
 def clumsy(tag: int) -> Callable[[], Any]:
@@ -115,60 +110,6 @@ def test_a_failed_lasting_call_is_not_repeated() -> None:
         pool.step([1, 1])
         pool.step([1, 1])
         assert pool.stats().restarts == 1
-
-
-# -- observing -------------------------------------------------------------------------------------------
-
-
-def test_an_observe_of_a_failed_env_repeats_its_last_observation() -> None:
-    """The pool repeats the observation, since the rebuilt env does not have it."""
-    with restarting([CountingEnv, clumsy(1)]) as pool:
-        pool.reset()
-        pool.step([1, 1])
-        assert pool.step([2, 2]).truncations.tolist() == [False, True]
-        for _ in range(2):
-            batch = observe(pool)
-            assert batch.obs.tolist() == [[0, 1, 2, 2], [1, 1, 1, 1]]
-            assert not batch.truncations.any()
-            assert (batch.rewards.tolist(), list(batch.infos)) == ([0, 0], [{}, {}])
-        assert pool.step([3, 3]).obs.tolist() == [[0, 1, 3, 3], [1, 1, 0, -1]]
-        assert observe(pool).obs.tolist() == [[0, 1, 3, 3], [1, 1, 0, -1]]
-
-
-@pytest.mark.parametrize("autoreset", ["next_step", "disabled"])
-def test_an_observe_after_a_death_between_episodes_repeats_the_last_observation(autoreset: Any) -> None:
-    with restarting([short_text_env()] * 2, autoreset=autoreset) as pool:
-        pool.reset()
-        assert pool.step(("a", "b")).terminations.all()
-        kill(pool, 1)
-        batch = observe(pool)  # the pool detects the death during this call
-        assert (batch.obs, batch.truncations.tolist()) == (("a", "b"), [False, False])
-        if autoreset == "next_step":
-            assert observe(pool).obs == ("a", "b")
-            assert pool.step(("c", "d")).obs == ("", "")
-
-
-def short_text_env() -> Any:
-    """Returns a class of envs with one step per episode. Classes of functions are pickled by value."""
-
-    class ShortTextEnv(TextEnv):
-        def step(self, action: Any) -> Any:
-            obs, reward, _, truncated, info = super().step(action)
-            return obs, reward, True, truncated, info
-
-    return ShortTextEnv
-
-
-def test_without_autoreset_a_rebuilt_env_must_be_reset() -> None:
-    with restarting(counting(2, length=1), autoreset="disabled") as pool:
-        pool.reset()
-        assert pool.step([1, 1]).terminations.all()
-        kill(pool, 1)
-        while not pool.stats().restarts:  # until the pool has noticed the death
-            pass
-        with pytest.raises(StateError, match="env 1; call reset first"):
-            pool.step([2, 2])
-        assert pool.reset(env_ids=[1]).obs.tolist() == [[1, 1, 0, -1]]
 
 
 # -- between two processes -------------------------------------------------------------------------------

@@ -17,8 +17,7 @@ from pairs import each
 from pool_envs import Gate, counting, hooked
 from programs import Script, collect, kill
 
-from remuda import FaultPolicy, Pool
-from remuda.errors import WorkerDiedError
+from remuda import EnvError, FaultPolicy, Pool
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="worker processes need Linux")
 
@@ -32,8 +31,13 @@ def healing(path: Path, start_method: str = "forkserver", **hooks: Callable[...,
     return Pool(fns, start_method=start_method, faults=faults), gate  # type: ignore[arg-type]
 
 
-@each(accident=[accidents.kill_myself, accidents.wait_for_ever], start_method=["forkserver", "fork"])
-def test_an_env_that_dies_or_hangs_in_a_step_is_built_again(accident: Any, start_method: str, tmp_path: Path) -> None:
+@each(
+    accident__restarts=[(accidents.kill_myself, 1), (accidents.wait_for_ever, 1), (accidents.raise_value_error, 0)],
+    start_method=["forkserver", "fork"],
+)
+def test_an_env_that_fails_in_a_step_is_built_again(
+    accident: Any, restarts: int, start_method: str, tmp_path: Path
+) -> None:
     pool, gate = healing(tmp_path, start_method, step=once(tmp_path / "failed", accident))
     with pool:
         pool.reset()
@@ -41,27 +45,7 @@ def test_an_env_that_dies_or_hangs_in_a_step_is_built_again(accident: Any, start
         gate.let_pass()  # the program calls nothing until the env is built again
         assert pool.recv(order="slot").truncations.tolist() == [False, True]
         assert pool.step([1, 1]).obs[1].tolist() == [1, 1, 0, -1]
-        assert pool.stats().restarts == 1
-
-
-def test_an_env_that_raises_is_built_again(tmp_path: Path) -> None:
-    pool, gate = healing(tmp_path, step=once(tmp_path / "failed", accidents.raise_value_error))
-    with pool:
-        pool.reset()
-        pool.send([1, 1])
-        gate.let_pass()
-        assert pool.recv(order="slot").truncations.tolist() == [False, True]
-        assert pool.stats().restarts == 0
-
-
-def test_an_idle_worker_that_dies_is_replaced(tmp_path: Path) -> None:
-    pool, gate = healing(tmp_path)
-    with pool:
-        pool.reset()
-        kill(pool, 1)
-        gate.let_pass()
-        assert pool.step([1, 1]).truncations.tolist() == [False, True]
-        assert pool.step([2, 2]).obs[:, 2].tolist() == [2, 0]
+        assert pool.stats().restarts == restarts
 
 
 def test_a_spare_that_dies_is_replaced(tmp_path: Path) -> None:
@@ -102,16 +86,6 @@ def test_log_records_arrive_and_faults_are_logged() -> None:
     assert {thread for _, thread in messages} == {"healer-log"}  # the program does not call the pool meanwhile
 
 
-def test_without_restarts_a_death_is_raised_by_the_next_command_to_its_env() -> None:
-    with Pool(counting(2)) as pool:
-        pool.reset()
-        kill(pool, 1)
-        pool.send([1], env_ids=[0])
-        assert pool.recv().env_ids.tolist() == [0]
-        with pytest.raises(WorkerDiedError, match="killed by SIGKILL"):
-            pool.step([1, 1])
-
-
 # -- the thread ------------------------------------------------------------------------------------------
 
 
@@ -120,29 +94,22 @@ def supervisors() -> list[str]:
 
 
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_a_close_ends_the_thread(backend: Any) -> None:
-    pool = Pool(counting(2), backend=backend)
-    pool.reset()
-    assert "remuda-supervisor" in supervisors()
-    pool.close()
+def test_the_thread_ends_with_its_pool(backend: Any) -> None:
+    for is_closed in (True, False):
+        pool = Pool(counting(2), backend=backend)
+        pool.reset()
+        assert "remuda-supervisor" in supervisors()
+        if is_closed:
+            pool.close()
+        del pool
+        collect()
+        assert not supervisors(), is_closed
+    with pytest.raises(EnvError, match="broken"):
+        Pool(hooked(2, build=accidents.raise_value_error), backend=backend)
     assert not supervisors()
 
 
-def test_the_thread_does_not_keep_a_pool_that_is_dropped() -> None:
-    pool = Pool(counting(2))
-    pool.reset()
-    del pool
-    collect()
-    assert not supervisors()
-
-
-def test_a_start_that_fails_leaves_no_thread() -> None:
-    with pytest.raises(Exception, match="broken"):
-        Pool(hooked(2, build=accidents.raise_value_error))
-    assert not supervisors()
-
-
-def test_a_pool_that_was_made_in_a_thread_heals(tmp_path: Path) -> None:
+def test_an_idle_worker_that_dies_is_replaced_also_in_a_pool_that_was_made_in_a_thread(tmp_path: Path) -> None:
     made: list[tuple[Pool, Gate]] = []
     thread = threading.Thread(target=lambda: made.append(healing(tmp_path)))
     thread.start()
@@ -153,6 +120,7 @@ def test_a_pool_that_was_made_in_a_thread_heals(tmp_path: Path) -> None:
         kill(pool, 1)
         gate.let_pass()
         assert pool.step([1, 1]).truncations.tolist() == [False, True]
+        assert pool.step([2, 2]).obs[:, 2].tolist() == [2, 0]
 
 
 def test_the_program_ends_while_a_successor_is_built(script: Callable[..., Script], tmp_path: Path) -> None:

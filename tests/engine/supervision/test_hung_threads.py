@@ -69,9 +69,12 @@ def in_threads(env_fns: Any, policy: Any = "raise", num_workers: int | None = No
     return Pool(env_fns, backend="thread", num_workers=num_workers, faults=faults, **options)
 
 
-@each(phase=["step", "reset", "call"], num_workers=[None, 1])
-def test_a_missed_deadline_is_raised(phase: str, num_workers: int | None, hang: Hang) -> None:
-    with in_threads(hanging(3, hang, phase), num_workers=num_workers, **{f"{phase}_timeout": LIMIT}) as pool:
+@each(phase=["step", "reset", "call"], num_workers=[None, 1], policy=["raise", "restart"])
+def test_a_missed_deadline_is_raised_unless_threads_may_be_left(
+    phase: str, num_workers: int | None, policy: Any, hang: Hang
+) -> None:
+    faults = FaultPolicy(policy, **{f"{phase}_timeout": LIMIT})
+    with Pool(hanging(3, hang, phase), backend="thread", num_workers=num_workers, faults=faults) as pool:
         if phase != "reset":
             pool.reset()
         with pytest.raises(EnvTimeoutError) as raised:
@@ -118,17 +121,6 @@ def test_an_env_that_hangs_is_rebuilt(mode: Any, num_workers: int | None) -> Non
             assert batch.obs[1].tolist() == [1, 1, n - 2, n]
         for one, copy in zip(held, copies, strict=True):
             np.testing.assert_array_equal(one.obs, copy)
-
-
-def test_a_thread_is_left_only_if_the_policy_permits_it(hang: Hang) -> None:
-    faults = FaultPolicy("restart", step_timeout=LIMIT)
-    with Pool(hanging(2, hang, "step"), backend="thread", faults=faults) as pool:
-        pool.reset()
-        with pytest.raises(EnvTimeoutError, match="step_timeout"):
-            pool.step([1, 1])
-        assert pool.recv().env_ids.tolist() == [0]
-        with pytest.raises(BrokenPoolError, match="env 1 was lost"):
-            pool.reset()
 
 
 @each(mode=["next_step", "same_step"], num_workers=[None, 1])

@@ -19,9 +19,10 @@ def test_answers_do_not_depend_on_the_fault(autoreset: Any, sequence: tuple[str,
     assert others == [expected] * len(others)
 
 
-def test_the_end_is_reported_once_and_then_the_last_observation_repeated() -> None:
-    sequence = ("observe", "observe", "step", "observe", "reset", "step")
-    (seen,) = answers([("before", "death")], sequence, autoreset="disabled")
+@pytest.mark.parametrize(("fate", "first"), [(("before", "death"), "observe"), (("step", "exception"), "step")])
+def test_the_end_is_reported_once_and_then_the_last_observation_repeated(fate: tuple[str, str], first: str) -> None:
+    sequence = (first, "observe", "step", "observe", "reset", "step")
+    (seen,) = answers([fate], sequence, autoreset="disabled")
     last = [1.0, 1.0]
     assert seen[0] == [(last, None, 0.0, False, True, True)]
     assert seen[1] == seen[3] == [(last, None, 0.0, False, False, None)]

@@ -10,18 +10,22 @@ import pytest
 from accidents import raise_value_error
 from failing import MODES, fault_in
 from pairs import each, pairwise
-from pool_envs import Gate, counting, hooked
+from pool_envs import Diary, Gate, counting, hooked
 from programs import kill, pids_of
 
 from remuda import FaultPolicy, Pool
 
 
 def play(pool: Pool, episodes: int, length: int) -> list[list[Any]]:
-    """Returns the observations of env 1 from resets and steps."""
+    """Returns the observations of env 1 from resets and steps, whose other results are those of a usual episode."""
     seen = [pool.reset().obs[1].tolist()]
     for _ in range(episodes):
-        for step in range(length):
-            seen.append(pool.step([step] * pool.num_envs).obs[1].tolist())
+        for step in range(1, length + 1):
+            batch = pool.step([step] * pool.num_envs)
+            seen.append(batch.obs[1].tolist())
+            assert (batch.rewards[1], batch.terminations[1], batch.truncations[1]) == (step, step == length, False)
+        terminal = batch.obs if batch.final_obs is None else batch.final_obs
+        assert terminal[1, 2:].tolist() == [length, length]
         if pool.autoreset == "next_step":
             seen.append(pool.step([0] * pool.num_envs).obs[1].tolist())
         elif pool.autoreset == "disabled":
@@ -34,15 +38,10 @@ def test_an_env_is_rebuilt_after_renew_every_episodes(
     max_restarts: int | None, num_workers: int, mode: Any, tmp_path: Path
 ) -> None:
     """A renewal does not count as a fault."""
-    builds = tmp_path / "builds"
-
-    def build(env: Any) -> None:
-        with open(builds, "a") as file:
-            file.write(str(env.tag))
-
+    builds = Diary(tmp_path / "builds")
     restarts = FaultPolicy("restart", renew_every=2, max_restarts=0)
     faults = FaultPolicy(renew_every=2) if max_restarts is None else restarts
-    env_fns = hooked(3, which=[0, 1, 2], length=3, build=build)
+    env_fns = hooked(3, which=[0, 1, 2], length=3, build=lambda env: builds.note(env.tag))
     with Pool(env_fns, num_workers=num_workers, faults=faults, autoreset=mode) as pool:
         seen = play(pool, episodes=5, length=3)
         steps = [obs[2] for obs in seen]
@@ -53,53 +52,24 @@ def test_an_env_is_rebuilt_after_renew_every_episodes(
         else:
             assert steps == [0] + [1, 2, 3, 0] * 5
             assert episodes == [1] * 4 + [2] * 4 + [1] * 4 + [2] * 4 + [1] * 4 + [2]
-    assert sorted(builds.read_text()) == sorted("012" * 3)
+    assert sorted(builds.lines()) == sorted("012" * 3)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_renewal_does_not_change_terminal_results(mode: Any) -> None:
-    with Pool(counting(2, length=2), faults=FaultPolicy(renew_every=1), autoreset=mode) as pool:
-        pool.reset()
-        for _ in range(4):
-            pool.step([3, 4])
-            batch = pool.step([5, 6])
-            assert (batch.rewards.tolist(), batch.terminations.tolist()) == ([5, 6], [True, True])
-            assert not batch.truncations.any()
-            terminal = batch.obs if batch.final_obs is None else batch.final_obs
-            assert terminal.tolist() == [[0, 1, 2, 5], [1, 1, 2, 6]]
-            if mode == "next_step":
-                pool.step([0, 0])
-            elif mode == "disabled":
-                pool.reset()
-
-
-def test_a_worker_of_one_env_closes_it_and_is_replaced(tmp_path: Path) -> None:
-    closed = tmp_path / "closed"
-
-    def close(env: Any) -> None:
-        with open(closed, "a") as file:
-            file.write("x")
-
-    with Pool(hooked(2, length=1, close=close), faults=FaultPolicy(renew_every=1), autoreset="same_step") as pool:
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_renewal_closes_the_env_and_replaces_a_worker_that_has_no_other_env(num_workers: int, tmp_path: Path) -> None:
+    closed = Diary(tmp_path / "closed")
+    env_fns = hooked(2, length=1, close=lambda _: closed.note("x"))
+    faults = FaultPolicy(renew_every=1)
+    with Pool(env_fns, num_workers=num_workers, faults=faults, autoreset="same_step") as pool:
         pool.reset()
         pool.set_attr("level", 7, lasting=True)
         before = pids_of(pool)
         pool.step([1, 1])
         after = pids_of(pool)
-        assert not set(before) & set(after)
-        assert closed.read_text() == "x"
-        assert [pool.call("pid"), pool.get_attr("tag"), pool.get_attr("level")] == [after, [0, 1], [7, 7]]
-
-
-def test_a_worker_of_several_envs_is_not_replaced() -> None:
-    with Pool(counting(4, length=1), num_workers=2, faults=FaultPolicy(renew_every=1), autoreset="same_step") as pool:
-        before = pids_of(pool)
-        pool.set_attr("level", 7, lasting=True)
-        pool.reset()
-        for _ in range(3):
-            pool.step([1] * 4)
-        assert pids_of(pool) == before
-        assert (pool.get_attr("total_steps"), pool.get_attr("level")) == ([0] * 4, [7] * 4)
+        assert set(before) & set(after) == (set(before) if num_workers == 1 else set())
+        assert closed.lines() == ["x"]
+        assert pool.get_attr("total_steps") == [0, 0]
+        assert [pool.call("pid"), pool.get_attr("tag"), pool.get_attr("level")] == [(after * 2)[:2], [0, 1], [7, 7]]
 
 
 def test_an_env_that_raises_in_close_is_renewed() -> None:
@@ -125,14 +95,6 @@ def test_a_close_that_hangs_is_no_fault_of_the_successor() -> None:
         fault = fault_in(pool.step([1, 1]), 1)
         assert (fault.kind, fault.operation) == ("death", "nothing")
         pool.close(terminate=True)
-
-
-def test_seeds_of_a_reset_reach_the_successor() -> None:
-    with Pool(counting(2, length=1), faults=FaultPolicy(renew_every=1), autoreset="disabled") as pool:
-        for seed in (3, 30, 300):
-            pool.reset(seed=seed)
-            assert pool.get_attr("last_seed") == [seed, seed + 1]
-            pool.step([1, 1])
 
 
 # -- the count of episodes -------------------------------------------------------------------------------

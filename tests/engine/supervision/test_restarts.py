@@ -17,7 +17,7 @@ from pairs import each, pairwise
 from pool_envs import ColourSpace, Gate, NestedEnv, SampleEnv, assert_same, counting, hooked
 from programs import Watched, kill, pids_of
 
-from remuda import EnvError, Fault, FaultPolicy, Pool, WorkerDiedError
+from remuda import EnvError, Fault, FaultPolicy, Pool, StateError, WorkerDiedError
 
 
 def restarting(env_fns: Any, **options: Any) -> Pool:
@@ -77,23 +77,24 @@ def test_the_death_of_an_idle_worker_truncates_the_next_step(mode: Any) -> None:
         assert batch.obs[1].tolist() == [1, 1, 1, 3]
 
 
-def test_an_observation_after_the_death_of_an_idle_worker_is_the_row_of_the_fault() -> None:
-    with restarting(counting(2)) as pool:
-        pool.reset()
-        pool.step([1, 1])
-        kill(pool, 1)
-        pool.request_obs()
-        fault = assert_cut_off(pool.recv(order="slot"), 1, [1, 1, 1, 1])
-        assert (fault.kind, fault.operation) == ("death", "nothing")
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_death_between_episodes_truncates_no_episode(mode: Any) -> None:
+@pytest.mark.parametrize(
+    ("mode", "observes"), [("same_step", False), *itertools.product(["next_step", "disabled"], [False, True])]
+)
+def test_a_death_between_episodes_truncates_no_episode(mode: Any, observes: bool) -> None:
     with restarting(counting(2, length=1), autoreset=mode) as pool:
         pool.reset()
-        batch = pool.step([1, 1])
-        assert batch.terminations.all()
+        last = pool.step([1, 1])
+        assert last.terminations.all()
         kill(pool, 1)
+        for _ in range(2 * observes):  # the pool detects the death during the first request
+            pool.request_obs()
+            batch = pool.recv(order="slot")
+            assert (batch.obs.tolist(), batch.truncations.any()) == (last.obs.tolist(), False)
+        if mode == "disabled":
+            while not pool.stats().restarts:  # until the pool has noticed the death
+                pass
+            with pytest.raises(StateError, match="env 1; call reset first"):
+                pool.step([2, 2])
         batch = pool.reset() if mode == "disabled" else pool.step([2, 2])
         if mode == "same_step":  # the next episode had begun
             assert_cut_off(batch, 1, [1, 2, 0, -1])
@@ -148,6 +149,9 @@ def test_the_row_of_a_fault_repeats_observations_of_every_kind(mode: Any, make: 
         assert batch.truncations[1]
         assert isinstance(fault_in(batch, 1), Fault)
         assert_same(rows(pool, batch.obs if mode != "same_step" else batch.final_obs)[1], before)
+        if mode != "same_step":
+            pool.request_obs()
+            assert_same(rows(pool, pool.recv(order="slot").obs)[1], before)
         pool.reset(seed=2)
         pool.step(pool.action_space.sample())
 
@@ -215,43 +219,3 @@ def test_the_end_of_a_pool_ends_a_successor_that_builds(tmp_path: Path, end: Cal
         end(pool)
     del pool
     watched.await_end()
-
-
-def test_discard_waits_for_the_successor(tmp_path: Path) -> None:
-    fails = once(tmp_path / "failed", die, when=lambda env: env.steps == 1)
-    with restarting(hooked(2, step=fails), autoreset="same_step") as pool:
-        pool.reset()
-        pool.send([1, 1])
-        pool.discard()
-        assert pool.pending == 0
-        assert pool.step([2, 2]).obs.tolist() == [[0, 1, 2, 2], [1, 1, 1, 2]]
-
-
-@pytest.mark.parametrize("start_method", ["spawn", "fork"])
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_workers_of_every_start_method_are_replaced(start_method: Any) -> None:
-    with restarting(counting(2), start_method=start_method) as pool:
-        pool.reset()
-        before = pids_of(pool)
-        kill(pool, 0)
-        pool.step([1, 1])
-        assert pool.step([2, 2]).obs.tolist() == [[0, 1, 0, -1], [1, 1, 2, 2]]
-        assert pool.workers[0].pid != before[0]
-        assert pool.workers[1].pid == before[1]
-        assert pool.workers[0].is_alive()
-
-
-def test_a_fault_has_the_captured_output_of_the_dead_worker(tmp_path: Path) -> None:
-    def scream(*_: Any) -> None:
-        print("the simulator is on fire")
-        die()
-
-    fails = once(tmp_path / "failed", scream)
-    with restarting(hooked(2, step=fails), worker_output="capture") as pool:
-        pool.reset()
-        batch = pool.step([1, 1])
-        error = fault_in(batch, 1).error
-        assert isinstance(error, WorkerDiedError)
-        assert error.output == "the simulator is on fire"
-        pool.step([1, 1])
-        assert "on fire" in pool.workers[1].output()
