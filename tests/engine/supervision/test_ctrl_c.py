@@ -15,7 +15,8 @@ import pytest
 from accidents import once
 from odd_exceptions import raising
 from pairs import each
-from pool_envs import hooked
+from pool_envs import begun, hooked
+from vector_envs import plain
 
 from remuda import EnvError, Pool, StateError
 
@@ -35,6 +36,15 @@ def test_ctrl_c_reaches_the_caller(phase: str, tmp_path: Path) -> None:
                 pool.step([1, 1])
         pool.reset()
         assert not pool.step([1, 1]).truncations.any()
+
+
+def test_ctrl_c_in_a_vector_env_reaches_the_caller(tmp_path: Path) -> None:
+    step = once(tmp_path / "step", interrupt)
+    with begun(plain(1, 2, step=step), vector_size=2, backend="serial") as pool:
+        with pytest.raises(KeyboardInterrupt):
+            pool.step([0, 0])
+        pool.reset()
+        pool.step([0, 0])
 
 
 def test_ctrl_c_reaches_the_caller_from_a_rebuild_and_the_rebuild_is_repeated(tmp_path: Path) -> None:

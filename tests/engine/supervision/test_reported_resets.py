@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import accidents
-import numpy as np
 import pytest
 from accidents import once
 from drawn import MINUTES
@@ -42,20 +41,19 @@ def report_of(batch: Any, row: int = 0) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("backend", "accident", "kind"),
+    ("backend", "num_workers", "accident", "kind"),
     [
-        ("process", "kill_myself", "death"),
-        ("process", "leave", "death"),
-        ("process", "stop_myself", "timeout"),
-        *[(backend, "raise_value_error", "exception") for backend in ("process", "thread", "serial")],
+        ("process", 1, "kill_myself", "death"),
+        ("process", 3, "kill_myself", "death"),
+        ("process", 3, "stop_myself", "timeout"),
+        ("process", 1, "raise_value_error", "exception"),
+        ("thread", 3, "raise_value_error", "exception"),
+        ("serial", 1, "raise_value_error", "exception"),
     ],
 )
-@pytest.mark.parametrize("num_workers", [1, 3])
 def test_a_failed_reset_is_reported_as_often_as_it_fails(
-    backend: Any, accident: str, kind: str, num_workers: int
+    backend: Any, num_workers: int, accident: str, kind: str
 ) -> None:
-    if backend == "serial" and num_workers > 1:
-        pytest.skip("the serial backend has one worker")
     policy = replace(REPORT, reset_timeout=4 * LIMIT) if kind == "timeout" else REPORT
     options: Any = {"backend": backend, "num_workers": num_workers, "autoreset": "disabled", "faults": policy}
     with Pool(obedient(3), **options) as pool:
@@ -78,7 +76,7 @@ def test_a_failed_reset_is_reported_as_often_as_it_fails(
 
 
 def test_many_deaths_in_resets_and_builds_do_not_break_the_pool(tmp_path: Path) -> None:
-    deaths = round(60 * (1 + MINUTES))
+    deaths = round(30 * (1 + MINUTES))
     builds = once_in_three(tmp_path)
     with Pool(obedient(2, build=builds), num_workers=2, autoreset="disabled", faults=REPORT) as pool:
         pool.reset()
@@ -168,14 +166,11 @@ def test_a_reset_that_hangs_in_a_thread_is_reported(num_workers: int) -> None:
 
 
 def test_an_env_that_never_was_reset_has_no_last_observation() -> None:
-    def build() -> Any:
-        return TextEnv()
-
     class Failing(TextEnv):
         def reset(self, **_: Any) -> Any:
             raise ValueError("never")
 
-    with Pool([build, Failing], num_workers=1, autoreset="disabled", faults=REPORT) as pool:
+    with Pool([TextEnv, Failing], num_workers=1, autoreset="disabled", faults=REPORT) as pool:
         batch = pool.reset()
         assert report_of(batch, 1).operation == "reset" and batch.obs[1] is None
     with Pool(obedient(1), autoreset="disabled", faults=REPORT) as numbers:
@@ -218,20 +213,13 @@ def test_lasting_attributes_options_and_seeds_reach_the_env_that_a_reset_builds(
             assert pool.get_attr("last_seed")[0] not in (None, 7)
 
 
-def test_a_call_builds_the_env() -> None:
-    with Pool(obedient(1), autoreset="disabled", faults=REPORT) as pool:
-        pool.reset()
-        pool.reset(options={"do": "raise_value_error"})
-        assert pool.get_attr("episodes") == [0]
-
-
-def test_crash_records_are_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("accident", ["kill_myself", "raise_value_error"])
+def test_a_reported_reset_leaves_a_crash_record_and_a_call_builds_the_env(accident: str, tmp_path: Path) -> None:
     with Pool(obedient(1), autoreset="disabled", faults=REPORT, crash_dir=tmp_path) as pool:
         pool.reset()
-        pool.reset(options={"do": "kill_myself"})
-        pool.reset()
-    record = load_record(next(tmp_path.glob("*.remuda")))
-    assert record.fault.operation == "reset"
+        pool.reset(options={"do": accident})
+        assert pool.get_attr("episodes") == [0]
+    assert load_record(next(tmp_path.glob("*.remuda"))).fault.operation == "reset"
 
 
 def test_replaced_envs_and_states_go_on() -> None:
@@ -250,8 +238,5 @@ def test_wrong_options_are_refused() -> None:
         FaultPolicy(resets="report")
     with pytest.raises(ValueError, match="expected resets to be one of"):
         FaultPolicy("restart", resets="x")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"expected autoreset='disabled' with FaultPolicy\(resets='report'\)"):
-        Pool(counting(1), faults=REPORT)
     with pytest.raises(InvalidEnvError):  # the first build is no fault
         Pool([lambda: None], faults=REPORT, autoreset="disabled")
-    assert np.isfinite(REPORT.period)

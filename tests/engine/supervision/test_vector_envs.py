@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import select
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +11,9 @@ import numpy as np
 import pytest
 from accidents import die, once, raise_value_error
 from failing import ACTS, MODES, assert_cut_off, final_info, policy_against
-from odd_exceptions import raising
 from pairs import each, pairwise
-from pool_envs import TextEnv
+from pool_envs import TextEnv, begun
+from programs import Watched, kill, pids_of
 from vector_envs import die_while_sending, plain, synced
 
 from remuda import (
@@ -49,8 +46,7 @@ def test_an_exception_affects_all_slots(operation: str, num_workers: int, mode: 
 
 
 def test_a_death_affects_all_slots() -> None:
-    with Pool(plain(2, 3, step=die), vector_size=3) as pool:
-        pool.reset()
+    with begun(plain(2, 3, step=die), vector_size=3) as pool:
         with pytest.raises(WorkerDiedError) as raised:
             pool.step(np.arange(6))
         assert raised.value.env_ids == (0, 1, 2)
@@ -65,16 +61,6 @@ def test_an_exception_is_described_once_for_all_slots() -> None:
         assert len(raised.value.failures) == 100
         assert str(raised.value).count("broken") == 1
         assert re.search("env 0 .*; and with them, of the same vector envs, envs 1-99$", str(raised.value))
-
-
-def test_ctrl_c_in_a_serial_vector_env_is_raised(tmp_path: Path) -> None:
-    step = once(tmp_path / "step", raising(KeyboardInterrupt))
-    with Pool(plain(1, 2, step=step), vector_size=2, backend="serial") as pool:
-        pool.reset()
-        with pytest.raises(KeyboardInterrupt):
-            pool.step([0, 0])
-        pool.reset()
-        pool.step([0, 0])
 
 
 # -- faults: restart -------------------------------------------------------------------------------------
@@ -122,18 +108,21 @@ def test_a_failed_step_truncates_the_episodes_of_all_slots(mode: Any, kind: str,
         assert pool.stats().restarts == 1
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_fault_also_truncates_slots_after_the_end_of_their_episode(mode: Any, tmp_path: Path) -> None:
+@pairwise(mode=MODES, is_idle=[True, False])
+def test_a_death_also_truncates_slots_after_the_end_of_their_episode(mode: Any, is_idle: bool, tmp_path: Path) -> None:
     """All episodes are truncated, even those that had just ended, so that the slots stay in step."""
-    step = once(tmp_path / "step", die, lambda env: env.steps == 3)
-    with restarting(mode, length=2, step=step) as pool:
+    hooks = {} if is_idle else {"step": once(tmp_path / "step", die, lambda env: env.steps == 3)}
+    with restarting(mode, length=2, **hooks) as pool:
         pool.reset()
         pool.step(np.arange(6))
         before = pool.step(np.arange(6))
         assert before.terminations.tolist() == [True, False, False] * 2
+        if is_idle:
+            kill(pool, 0)
         batch = pool.step(np.arange(6))
         for slot in range(3):
-            assert_cut_off(batch, slot, before.obs[slot])
+            fault = assert_cut_off(batch, slot, before.obs[slot])
+            assert fault.operation == ("nothing" if is_idle else "step")
         step_after_fault(pool)
 
 
@@ -155,37 +144,15 @@ def test_a_death_after_all_episodes_ended_repeats_the_reset(mode: Any, tmp_path:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_death_between_two_steps_truncates_in_the_next(mode: Any) -> None:
-    """The first slot's episode has ended."""
-    with restarting(mode, length=2) as pool:
-        pool.reset()
-        pool.step(np.arange(6))
-        before = pool.step(np.arange(6))
-        assert before.terminations.tolist() == [True, False, False] * 2
-        os.kill(pool.workers[0].pid or 0, signal.SIGKILL)
-        _await_end(pool, 0)
-        batch = pool.step(np.arange(6))
-        for slot in range(3):
-            last = before.obs[slot]
-            assert assert_cut_off(batch, slot, last).operation == "nothing"
-        step_after_fault(pool)
-
-
-def _await_end(pool: Pool, worker: int) -> None:
-    pidfd = os.pidfd_open(pool.workers[worker].pid or 0)
-    select.select([pidfd], [], [])
-    os.close(pidfd)
-
-
-@pytest.mark.parametrize("mode", MODES)
 def test_a_death_while_results_are_sent_discards_all_of_them(mode: Any, tmp_path: Path) -> None:
     """The pool has received the result of one slot but not of the next, so it discards the whole step."""
     step = once(tmp_path / "step", die_while_sending, lambda env: env.steps == 2)
     with restarting(mode, size=2, step=step) as pool:
         pool.reset()
         before = pool.step(np.arange(4))
+        worker = Watched(pids_of(pool)[:1])
         pool.send(np.arange(4))
-        _await_end(pool, 0)
+        worker.await_end()
         seen: dict[int, Any] = {}
         while pool.pending:
             batch = pool.recv(min_envs=1)
