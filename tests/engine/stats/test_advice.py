@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_up_stats import US, each, snapshot
-from pool_envs import counting
+from pool_envs import begun, counting
 
-from remuda import Pool
 from remuda._engine.stats.verdict import advice, workers_verdict
 from remuda.stats import PoolStats
 
@@ -115,8 +114,7 @@ def advice_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 
 
 def run(**options: Any) -> None:
-    with Pool(counting(1), **{"backend": "thread", **options}) as pool:
-        pool.reset()
+    with begun(counting(1), **{"backend": "thread", **options}) as pool:
         for _ in range(600):
             pool.step([0])
 

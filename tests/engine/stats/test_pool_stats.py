@@ -180,10 +180,9 @@ def test_spares_are_counted_as_envs() -> None:
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 def test_a_vector_env_is_timed_as_a_whole(mode: Any) -> None:
-    with Pool(
+    with begun(
         synced(counting(4, length=3), 2, mode), vector_size=2, backend="thread", num_workers=2, autoreset=mode
     ) as pool:
-        pool.reset()
         for _ in range(6):
             pool.step(np.zeros(4, int))
         stats = pool.stats()

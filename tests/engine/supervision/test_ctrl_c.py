@@ -52,8 +52,7 @@ def test_ctrl_c_reaches_the_caller_from_a_rebuild_and_the_rebuild_is_repeated(tm
         "build": once(tmp_path / "interrupted", interrupt, skip=1),
         "step": once(tmp_path / "reason", accidents.raise_value_error),
     }
-    with Pool(hooked(2, **hooks), backend="serial", faults="restart", autoreset="same_step") as pool:
-        pool.reset()
+    with begun(hooked(2, **hooks), backend="serial", faults="restart", autoreset="same_step") as pool:
         with pytest.raises(KeyboardInterrupt):
             pool.step([1, 1])
         batch = pool.recv()
@@ -131,7 +130,6 @@ def test_the_exception_of_a_handler_that_an_env_sets_for_its_step_is_a_fault(han
         finally:
             handled(signal.SIG_DFL)
 
-    with Pool(hooked(2, step=step), backend="serial") as pool:
-        pool.reset()
-        with pytest.raises(EnvError, match="env 1 .* raised TimeoutError in step"):
-            pool.step([1, 1])
+    says = "env 1 .* raised TimeoutError in step"
+    with begun(hooked(2, step=step), backend="serial") as pool, pytest.raises(EnvError, match=says):
+        pool.step([1, 1])

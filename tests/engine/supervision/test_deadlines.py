@@ -18,17 +18,16 @@ from typing import Any
 import pytest
 from accidents import hold_the_gil, once
 from failing import LIMIT, fault_in, keep_busy
-from pool_envs import Gate, TextEnv, counting, gated, hooked
+from pool_envs import Gate, TextEnv, begun, counting, gated, hooked
 from programs import Script, await_sleep, kill, pids_of
 
 from remuda import EnvTimeoutError, FaultPolicy, Pool
 
 
 def test_a_deadline_is_kept_while_other_envs_keep_the_pool_busy() -> None:
-    with Pool(hooked(3, step=hold_the_gil), faults=FaultPolicy(step_timeout=LIMIT)) as pool:
-        pool.reset()
-        with pytest.raises(EnvTimeoutError):
-            keep_busy(pool)
+    faults = FaultPolicy(step_timeout=LIMIT)
+    with begun(hooked(3, step=hold_the_gil), faults=faults) as pool, pytest.raises(EnvTimeoutError):
+        keep_busy(pool)
 
 
 def compute() -> None:
@@ -40,8 +39,7 @@ _NUMBERS = [hash(str(n)) for n in range(400_000)]
 
 
 def test_an_env_that_hangs_is_noticed_while_the_learner_holds_the_gil_in_pieces() -> None:
-    with Pool(hooked(2, step=hold_the_gil), faults=FaultPolicy("restart", step_timeout=LIMIT, backoff=0)) as pool:
-        pool.reset()
+    with begun(hooked(2, step=hold_the_gil), faults=FaultPolicy("restart", step_timeout=LIMIT, backoff=0)) as pool:
         pool.send([1, 1])
         while pool.stats().restarts == 0:
             compute()
@@ -78,8 +76,7 @@ def test_waiting_for_a_successor_does_not_count_for_a_deadline(tmp_path: Path) -
     gate = Gate(tmp_path)
     build = once(tmp_path / "built", lambda _: gate.wait(), skip=1)
     env_fns = hooked(2, build=build, step=once(tmp_path / "hung", hold_the_gil))
-    with Pool(env_fns, faults=FaultPolicy("restart", step_timeout=LIMIT, reset_timeout=LIMIT)) as pool:
-        pool.reset()
+    with begun(env_fns, faults=FaultPolicy("restart", step_timeout=LIMIT, reset_timeout=LIMIT)) as pool:
         assert pool.step([1, 1]).truncations[1]
         pool.send([1, 1])
         assert pool.recv(timeout=2 * LIMIT).env_ids.tolist() == [0]
@@ -105,8 +102,7 @@ TEXTS = [TextEnv, lambda: TextEnv(times=LONG)]
 
 @pytest.mark.parametrize("phase", ["step", "call"])
 def test_a_worker_that_stops_within_an_answer_misses_its_deadline(phase: str) -> None:
-    with Pool(TEXTS, faults=FaultPolicy(**{f"{phase}_timeout": LIMIT})) as pool:  # type: ignore[arg-type]
-        pool.reset()
+    with begun(TEXTS, faults=FaultPolicy(**{f"{phase}_timeout": LIMIT})) as pool:  # type: ignore[arg-type]
         if phase == "call":
             call = pool.apply_async(lambda env: "b" * LONG, env_ids=[1])
         else:
@@ -121,8 +117,7 @@ def test_a_worker_that_stops_within_an_answer_misses_its_deadline(phase: str) ->
 
 
 def test_a_stopped_worker_continues_its_answer() -> None:
-    with Pool(TEXTS) as pool:
-        pool.reset()
+    with begun(TEXTS) as pool:
         pool.send(("a", "b"))
         pid = stop_within_an_answer(pool)
         assert pool.recv(timeout=0.05).obs == ("a",)
@@ -136,8 +131,7 @@ def test_a_stopped_worker_continues_its_answer() -> None:
 
 def test_time_in_which_the_pool_reads_no_answer_does_not_count() -> None:
     """The answer is late by the clock, but only because the pool did not read it meanwhile."""
-    with Pool(TEXTS, faults=FaultPolicy(step_timeout=2.0)) as pool:
-        pool.reset()
+    with begun(TEXTS, faults=FaultPolicy(step_timeout=2.0)) as pool:
         pool.send(("a", "b"))
         await_sleep(pids_of(pool)[1])
         began = time.monotonic()
@@ -149,8 +143,7 @@ def test_time_in_which_the_pool_reads_no_answer_does_not_count() -> None:
 def test_a_message_that_a_worker_does_not_read_delays_no_other_env(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     large = bytes(LONG)
-    with Pool(gated([None, gate])) as pool:
-        pool.reset()
+    with begun(gated([None, gate])) as pool:
         pool.send([1, 1])
         gate.await_arrival()
         calls = [pool.call_async("echo", large, i, env_ids=[1]) for i in range(3)]
@@ -163,8 +156,7 @@ def test_a_message_that_a_worker_does_not_read_delays_no_other_env(tmp_path: Pat
 
 
 def test_a_worker_that_does_not_read_a_message_misses_its_deadline() -> None:
-    with Pool(counting(2), faults=FaultPolicy(call_timeout=LIMIT)) as pool:
-        pool.reset()
+    with begun(counting(2), faults=FaultPolicy(call_timeout=LIMIT)) as pool:
         os.kill(pids_of(pool)[1], signal.SIGSTOP)
         call = pool.call_async("echo", bytes(LONG), env_ids=[1])
         with pytest.raises(EnvTimeoutError, match="call_timeout"):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from accidents import once, raise_value_error
 from failing import ACTS
-from pool_envs import CountingEnv, Gate, Gauge, HookedEnv, TextEnv, hooked
+from pool_envs import CountingEnv, Gate, Gauge, HookedEnv, TextEnv, begun, hooked
 from programs import kill
 
 from remuda import EnvError, FaultPolicy, Pool, RestartLimitError
@@ -19,7 +19,8 @@ WAITING = FaultPolicy("restart", backoff=0.2)  # a delay before each restart exc
 
 
 def restarting(env_fns: Any, faults: FaultPolicy = RESTART, **options: Any) -> Pool:
-    return Pool(env_fns, faults=faults, log_advice=False, **options)
+    """Returns a pool of envs that have been reset."""
+    return begun(env_fns, faults=faults, log_advice=False, **options)
 
 
 def clumsy(tag: int) -> Callable[[], Any]:
@@ -52,7 +53,6 @@ def test_lasting_attributes_are_set_again(kind: str, options: dict[str, Any], tm
     fail = once(tmp_path / "accident", ACTS[kind], lambda env: env.level == 12, skip=1)
     step = lambda *given: (fail(*given), grant(*given))[1]  # noqa: E731
     with restarting(hooked(2, which=(0, 1), step=step), **options) as pool:
-        pool.reset()
         pool.set_attr("wish", Wish(), lasting=True)
         pool.set_attrs("level", [10, 11], lasting=True)
         pool.set_attr("level", 12, env_ids=[1], lasting=True)
@@ -80,7 +80,6 @@ class ReservedEnv(CountingEnv):
 def test_an_exception_when_an_attribute_is_set_again_is_a_fault_of_the_build(tmp_path: Path) -> None:
     ReservedEnv.marker = tmp_path / "told"
     with restarting([ReservedEnv], FaultPolicy("restart", max_restarts=2, backoff=0), start_method="fork") as pool:
-        pool.reset()
         pool.set_attr("level", 7, lasting=True)
         kill(pool, 0)
         with pytest.raises(RestartLimitError, match="not again"):
@@ -93,7 +92,6 @@ def test_a_rebuilt_env_repeats_the_latest_call_about_each_subject_in_their_order
         vars(env).setdefault("calls", []).append(call)
 
     with restarting([CountingEnv, clumsy(1)], backend="serial") as pool:
-        pool.reset()
         for about, call in (("speed", "slow"), ("size", "large"), ("speed", "fast")):
             pool.apply_async(log, (call,), about=about).result()
         pool.step([1, 1])
@@ -103,7 +101,6 @@ def test_a_rebuilt_env_repeats_the_latest_call_about_each_subject_in_their_order
 
 def test_a_failed_lasting_call_is_not_repeated() -> None:
     with restarting(hooked(2, call=raise_value_error)) as pool:
-        pool.reset()
         with pytest.raises(EnvError, match="broken"):
             pool.apply_async(lambda env: env.poke(), about="poke").result()
         kill(pool, 1)
@@ -141,7 +138,6 @@ def test_large_messages_survive_a_failed_build(tmp_path: Path) -> None:
         return TextEnv()
 
     with restarting([TextEnv, make]) as pool:
-        pool.reset()
         kill(pool, 1)
         assert pool.step(("a", "b")).truncations.tolist() == [False, True]
         pool.send_reset(options={"text": text}, env_ids=[1])

@@ -14,7 +14,7 @@ import pytest
 from accidents import once
 from failing import LIMIT
 from pairs import each
-from pool_envs import Gate, counting, hooked
+from pool_envs import Gate, begun, counting, hooked
 from programs import Script, collect, kill
 
 from remuda import EnvError, FaultPolicy, Pool
@@ -51,8 +51,7 @@ def test_an_env_that_fails_in_a_step_is_built_again(
 def test_a_spare_that_dies_is_replaced(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     build = once(tmp_path / "built", lambda _: gate.wait(), skip=1)
-    with Pool(hooked(3, (2,), 1, build=build), spares=1, faults="restart") as pool:
-        pool.reset()
+    with begun(hooked(3, (2,), 1, build=build), spares=1, faults="restart") as pool:
         kill(pool, 2)
         gate.let_pass()
         for _ in range(4):
@@ -72,8 +71,7 @@ def test_log_records_arrive_and_faults_are_logged() -> None:
     for logger in loggers:
         logger.addHandler(handler)
     try:
-        with Pool(hooked(2, step=lambda *_: loggers[1].warning("slow")), faults="restart", name="healer") as pool:
-            pool.reset()
+        with begun(hooked(2, step=lambda *_: loggers[1].warning("slow")), faults="restart", name="healer") as pool:
             pool.send([1, 1])
             assert logged.acquire()
             pool.recv()

@@ -21,7 +21,7 @@ from drawn import MINUTES
 from failing import LIMIT, MODES, fault_in
 from interrupting import Interrupt, interrupting
 from pairs import each
-from pool_envs import counting, hooked
+from pool_envs import begun, counting, hooked
 from programs import kill, pids_of
 
 import remuda
@@ -96,8 +96,7 @@ def test_a_restart_completes_despite_an_interrupt(mode: Any) -> None:
 
 def test_a_death_is_raised_or_recorded_despite_an_interrupt() -> None:
     def body(n: int) -> list[str]:
-        with Pool(counting(2)) as pool:
-            pool.reset()
+        with begun(counting(2)) as pool:
             kill(pool, 1)
             hit = interrupted(n, lambda: (pool.send([1] * 2), pool.recv(), pool.recv()), WorkerDiedError)
             pool.discard()
@@ -165,8 +164,7 @@ def test_new_info_columns_reach_all_workers_despite_an_interrupt() -> None:
     def step(env: Any, action: Any) -> Any:
         return env.observe(), 0.0, False, False, {f"key {n}": float(n + env.tag) for n in range(int(action))}
 
-    with Pool(hooked(3, which=range(3), step=step)) as pool:
-        pool.reset()
+    with begun(hooked(3, which=range(3), step=step)) as pool:
         keys = 0
 
         def body(n: int) -> list[str]:
@@ -198,8 +196,7 @@ def test_an_interrupted_close_can_be_repeated() -> None:
 
 @pytest.mark.parametrize("parts", [1, 2])
 def test_an_interrupted_rollout_loses_no_result_and_leaves_a_usable_pool(parts: int) -> None:
-    with Pool(counting(4), num_workers=2) as pool:
-        pool.reset()
+    with begun(counting(4), num_workers=2) as pool:
 
         def act(rollout: Any) -> None:
             for step in rollout:
@@ -223,8 +220,7 @@ def test_an_interrupted_rollout_loses_no_result_and_leaves_a_usable_pool(parts: 
 
 @pytest.mark.parametrize("recover", [Pool.reset, Pool.discard])
 def test_an_interrupted_split_is_undone(recover: Callable[[Pool], Any]) -> None:
-    with Pool(counting(4), num_workers=2) as pool:
-        pool.reset()
+    with begun(counting(4), num_workers=2) as pool:
 
         def act() -> None:
             for step in pool.rollout(2, parts=2):
@@ -251,8 +247,7 @@ def test_a_log_handler_that_raises_loses_no_death(mode: Any, kind: Any, capsys: 
 
     logged: list[int] = []
     handler, logger = Raising(), logging.getLogger("remuda")
-    with Pool(counting(4), faults=RESTART, autoreset=mode) as pool:
-        pool.reset()
+    with begun(counting(4), faults=RESTART, autoreset=mode) as pool:
         logger.addHandler(handler)
         try:
             for env in (1, 2, 3):

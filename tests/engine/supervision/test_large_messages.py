@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from drawn import MINUTES
 from interrupting import Interrupt
-from pool_envs import hooked
+from pool_envs import begun, hooked
 from programs import pids_of
 
 from remuda import Pool
@@ -71,8 +71,7 @@ class Reader(gymnasium.Env[Any, Any]):
 
 @pytest.mark.parametrize("faults", ["raise", "restart", "resume"])
 def test_a_large_action_is_sent_whole_or_not_at_all(faults: Any) -> None:
-    with Pool([Reader] * 2, num_workers=2, faults=faults) as pool:
-        pool.reset()
+    with begun([Reader] * 2, num_workers=2, faults=faults) as pool:
         before = pids_of(pool)
         for n in ROUNDS:
             actions = ["abc"[n % 3] * LETTERS, "c" * (n + 1)]
@@ -85,8 +84,7 @@ def test_a_large_action_is_sent_whole_or_not_at_all(faults: Any) -> None:
 
 def test_a_large_answer_is_received_whole() -> None:
     big = lambda env, action: (env.observe(), 1.0, False, False, {"text": str(action) * 100_000})  # noqa: E731
-    with Pool(hooked(2, which=range(2), step=big), num_workers=2) as pool:
-        pool.reset()
+    with begun(hooked(2, which=range(2), step=big), num_workers=2) as pool:
         before = pids_of(pool)
         for n in ROUNDS:
             pool.send([n % 10] * 2)

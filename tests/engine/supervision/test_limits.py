@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from accidents import raise_value_error
 from gymnasium import spaces
-from pool_envs import CountingEnv, counting, hooked
+from pool_envs import CountingEnv, begun, counting, hooked
 from programs import kill
 
 from remuda import (
@@ -31,8 +31,7 @@ def policy(**options: Any) -> FaultPolicy:
 @pytest.mark.parametrize("max_restarts", [0, 3])
 def test_an_env_that_fails_too_often_is_raised_with_all_its_faults(max_restarts: int) -> None:
     env_fns = hooked(3, step=raise_value_error)
-    with Pool(env_fns, faults=policy(max_restarts=max_restarts), autoreset="same_step") as pool:
-        pool.reset()
+    with begun(env_fns, faults=policy(max_restarts=max_restarts), autoreset="same_step") as pool:
         for _ in range(max_restarts):
             assert pool.step([1, 1, 1]).truncations.tolist() == [False, True, False]
         message = f"more faults than max_restarts={max_restarts} of one env"
@@ -54,8 +53,7 @@ def test_an_env_that_fails_too_often_is_raised_with_all_its_faults(max_restarts:
 def test_a_worker_with_a_lost_env_is_restarted_for_the_other_envs(lost: int) -> None:
     env_fns = hooked(3, which=[lost], step=raise_value_error)
     other_ids = [env for env in range(3) if env != lost]
-    with Pool(env_fns, num_workers=1, faults=policy(max_restarts=1)) as pool:
-        pool.reset()
+    with begun(env_fns, num_workers=1, faults=policy(max_restarts=1)) as pool:
         with pytest.raises(RestartLimitError, match="max_restarts=1"):
             for _ in range(4):
                 pool.step([1, 1, 1])
@@ -71,8 +69,7 @@ def test_a_worker_with_a_lost_env_is_restarted_for_the_other_envs(lost: int) -> 
 
 
 def test_deaths_count_for_each_env_of_the_worker() -> None:
-    with Pool(counting(4), num_workers=2, faults=policy(max_restarts=1), autoreset="same_step") as pool:
-        pool.reset()
+    with begun(counting(4), num_workers=2, faults=policy(max_restarts=1), autoreset="same_step") as pool:
         kill(pool, 0)
         assert pool.step([1] * 4).truncations.tolist() == [True, True, False, False]
         kill(pool, 0)
@@ -88,8 +85,7 @@ def test_deaths_count_for_each_env_of_the_worker() -> None:
 
 
 def test_the_pool_as_a_whole_has_a_limit() -> None:
-    with Pool(counting(3), faults=policy(max_pool_restarts=2), autoreset="same_step") as pool:
-        pool.reset()
+    with begun(counting(3), faults=policy(max_pool_restarts=2), autoreset="same_step") as pool:
         for worker in (0, 1):
             kill(pool, worker)
             assert pool.step([1] * 3).truncations[worker]
@@ -102,8 +98,7 @@ def test_the_pool_as_a_whole_has_a_limit() -> None:
 def test_faults_before_the_period_do_not_count() -> None:
     """The period is so short that it never contains two faults."""
     env_fns = hooked(1, which=[0], step=raise_value_error)
-    with Pool(env_fns, backend="serial", faults=policy(max_restarts=1, period=1e-9)) as pool:
-        pool.reset()
+    with begun(env_fns, backend="serial", faults=policy(max_restarts=1, period=1e-9)) as pool:
         for _ in range(5):
             assert pool.step([1]).truncations[0]
             pool.step([1])
@@ -114,8 +109,7 @@ def test_an_env_that_cannot_be_rebuilt_is_lost(num_workers: int, tmp_path: Path)
     build = lambda env: (built.exists() and raise_value_error()) or built.touch()  # noqa: E731
     built = tmp_path / "built"
     env_fns = hooked(3, build=build, step=raise_value_error)
-    with Pool(env_fns, num_workers=num_workers, faults=policy(max_restarts=2), autoreset="same_step") as pool:
-        pool.reset()
+    with begun(env_fns, num_workers=num_workers, faults=policy(max_restarts=2), autoreset="same_step") as pool:
         with pytest.raises(RestartLimitError, match=r"in step: broken.*(.|\n)* in build: broken") as raised:
             pool.step([1, 1, 1])
         assert {fault.operation for fault in raised.value.faults} == {"step", "build"}
@@ -135,8 +129,7 @@ class Shrinking(CountingEnv):
 
 def test_an_env_with_changed_spaces_is_not_restarted(tmp_path: Path) -> None:
     path = str(tmp_path / "built")
-    with Pool([CountingEnv, lambda: Shrinking(path)], faults=policy(max_restarts=1), autoreset="same_step") as pool:
-        pool.reset()
+    with begun([CountingEnv, lambda: Shrinking(path)], faults=policy(max_restarts=1), autoreset="same_step") as pool:
         kill(pool, 1)
         message = r"SpaceMismatchError in build: .* observation space .* got env 1: shape \(2,\) instead of \(4,\)"
         with pytest.raises(RestartLimitError, match=message) as raised:
@@ -155,8 +148,7 @@ def test_delays_double_up_to_a_limit() -> None:
 
 def test_a_second_restart_waits(tmp_path: Path) -> None:
     """The delay before the restart ends only with the close. Meanwhile the other env steps."""
-    with Pool(counting(2), faults=policy(backoff=1e6, max_backoff=1e6), autoreset="next_step") as pool:
-        pool.reset()
+    with begun(counting(2), faults=policy(backoff=1e6, max_backoff=1e6), autoreset="next_step") as pool:
         for _ in range(2):
             kill(pool, 1)
             assert pool.step([1, 1]).truncations[1]

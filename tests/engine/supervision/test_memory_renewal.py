@@ -11,7 +11,7 @@ import pytest
 from failing import MODES
 from leaky_envs import LeakyEnv
 from pairs import each
-from pool_envs import CountingEnv
+from pool_envs import CountingEnv, begun
 from programs import pids_of
 
 from remuda import Pool
@@ -95,8 +95,7 @@ def test_a_worker_below_the_limit_is_not_replaced(caplog: pytest.LogCaptureFixtu
 
 
 def test_a_limit_that_is_too_low_replaces_the_worker_after_each_episode() -> None:
-    with Pool(leaky(False, length=3), max_worker_memory=1, autoreset="same_step") as pool:
-        pool.reset()
+    with begun(leaky(False, length=3), max_worker_memory=1, autoreset="same_step") as pool:
         for _ in range(3):
             before = pids_of(pool)
             batches = [pool.step([1]) for _ in range(3)]
@@ -106,8 +105,7 @@ def test_a_limit_that_is_too_low_replaces_the_worker_after_each_episode() -> Non
 
 
 def test_a_worker_may_be_replaced_at_a_reset_within_an_episode() -> None:
-    with Pool(leaky(False, length=100), max_worker_memory=1) as pool:
-        pool.reset()
+    with begun(leaky(False, length=100), max_worker_memory=1) as pool:
         pool.step([1])
         before = pids_of(pool)
         pool.reset(seed=7, options={"level": 2})
@@ -116,13 +114,11 @@ def test_a_worker_may_be_replaced_at_a_reset_within_an_episode() -> None:
 
 
 def test_memory_renewals_with_spares_and_background_resets() -> None:
-    with Pool(leaky(False, False, False), max_worker_memory=1, spares=1) as pool:
-        pool.reset(seed=3)
+    with begun(leaky(False, False, False), seed=3, max_worker_memory=1, spares=1) as pool:
         for _ in range(9):
             pool.step([1, 1])
         assert pool.stats().memory_renewals > 1
-    with Pool(leaky(False, False), max_worker_memory=1, autoreset="background") as pool:
-        pool.reset(seed=3)
+    with begun(leaky(False, False), seed=3, max_worker_memory=1, autoreset="background") as pool:
         for _ in range(6):
             pool.step([1, 1])
             while pool.pending:

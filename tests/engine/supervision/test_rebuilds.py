@@ -9,7 +9,7 @@ import accidents
 import pytest
 from accidents import once
 from failing import limit_builds_of_successors
-from pool_envs import Gate, HookedEnv, hooked
+from pool_envs import Gate, HookedEnv, begun, hooked
 
 from remuda import EnvError, Fault, FaultPolicy, Pool, RestartLimitError, StartTimeoutError, WorkerDiedError
 
@@ -62,8 +62,7 @@ def test_a_failed_rebuild_is_reported_with_its_kind(
 def test_a_failed_rebuild_names_the_env_at_fault(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     env_fns = spoilt_when_built_again(tmp_path, accidents.raise_value_error, gate)
-    with Pool(env_fns, num_workers=1, faults=ONE) as pool:
-        pool.reset()
+    with begun(env_fns, num_workers=1, faults=ONE) as pool:
         pool.step([1, 1])
         gate.let_pass()
         with pytest.raises(RestartLimitError) as raised:

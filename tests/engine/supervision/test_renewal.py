@@ -10,7 +10,7 @@ import pytest
 from accidents import raise_value_error
 from failing import MODES, fault_in
 from pairs import each, pairwise
-from pool_envs import Diary, Gate, counting, hooked
+from pool_envs import Diary, Gate, begun, counting, hooked
 from programs import kill, pids_of
 
 from remuda import FaultPolicy, Pool
@@ -60,8 +60,7 @@ def test_a_renewal_closes_the_env_and_replaces_a_worker_that_has_no_other_env(nu
     closed = Diary(tmp_path / "closed")
     env_fns = hooked(2, length=1, close=lambda _: closed.note("x"))
     faults = FaultPolicy(renew_every=1)
-    with Pool(env_fns, num_workers=num_workers, faults=faults, autoreset="same_step") as pool:
-        pool.reset()
+    with begun(env_fns, num_workers=num_workers, faults=faults, autoreset="same_step") as pool:
         pool.set_attr("level", 7, lasting=True)
         before = pids_of(pool)
         pool.step([1, 1])
@@ -73,8 +72,7 @@ def test_a_renewal_closes_the_env_and_replaces_a_worker_that_has_no_other_env(nu
 
 
 def test_an_env_that_raises_in_close_is_renewed() -> None:
-    with Pool(hooked(2, length=1, close=raise_value_error), faults=FaultPolicy(renew_every=1)) as pool:
-        pool.reset()
+    with begun(hooked(2, length=1, close=raise_value_error), faults=FaultPolicy(renew_every=1)) as pool:
         before = pids_of(pool)[1]
         for _ in range(4):
             pool.step([1, 1])
@@ -84,8 +82,7 @@ def test_an_env_that_raises_in_close_is_renewed() -> None:
 
 def test_a_close_that_hangs_is_no_fault_of_the_successor() -> None:
     faults = FaultPolicy("restart", renew_every=1, backoff=0, call_timeout=0.2)
-    with Pool(hooked(2, length=2, close=lambda env: signal.pause()), faults=faults, autoreset="next_step") as pool:
-        pool.reset()
+    with begun(hooked(2, length=2, close=lambda env: signal.pause()), faults=faults, autoreset="next_step") as pool:
         before = pids_of(pool)[1]
         for _ in range(3):
             batch = pool.step([1, 1])
@@ -122,8 +119,7 @@ def test_episodes_that_a_reset_ends_count(mode: Any, num_workers: int) -> None:
 def test_an_unused_reset_in_advance_does_not_count_as_an_episode(num_workers: int, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     env_fns = hooked(2, length=1, autoreset=lambda env: gate.wait())
-    with Pool(env_fns, num_workers=num_workers, faults=FaultPolicy(renew_every=2), resets_ahead=True) as pool:
-        pool.reset()
+    with begun(env_fns, num_workers=num_workers, faults=FaultPolicy(renew_every=2), resets_ahead=True) as pool:
         assert pool.step([1, 1]).terminations.all()
         gate.let_pass()  # this is the reset in advance
         pool.send_reset(options={"level": 1}, env_ids=[1])  # the worker resets again, with these options

@@ -14,7 +14,7 @@ import pytest
 from accidents import once
 from drawn import MINUTES
 from failing import LIMIT
-from pool_envs import HookedEnv, TextEnv, counting
+from pool_envs import HookedEnv, TextEnv, begun, counting
 from programs import kill, pids_of
 
 from remuda import EnvError, FaultPolicy, InvalidEnvError, Pool, StateError, load_record
@@ -56,8 +56,7 @@ def test_a_failed_reset_is_reported_as_often_as_it_fails(
 ) -> None:
     policy = replace(REPORT, reset_timeout=4 * LIMIT) if kind == "timeout" else REPORT
     options: Any = {"backend": backend, "num_workers": num_workers, "autoreset": "disabled", "faults": policy}
-    with Pool(obedient(3), **options) as pool:
-        pool.reset()
+    with begun(obedient(3), **options) as pool:
         pool.step([1, 1, 1])
         for i in range(3):
             batch = pool.reset(env_ids=[1], options={"do": accident})
@@ -78,8 +77,7 @@ def test_a_failed_reset_is_reported_as_often_as_it_fails(
 def test_many_deaths_in_resets_and_builds_do_not_break_the_pool(tmp_path: Path) -> None:
     deaths = round(30 * (1 + MINUTES))
     builds = once_in_three(tmp_path)
-    with Pool(obedient(2, build=builds), num_workers=2, autoreset="disabled", faults=REPORT) as pool:
-        pool.reset()
+    with begun(obedient(2, build=builds), num_workers=2, autoreset="disabled", faults=REPORT) as pool:
         operations = [
             report_of(pool.reset(env_ids=[1], options={"do": "kill_myself"})).operation for _ in range(deaths)
         ]
@@ -107,8 +105,7 @@ def once_in_three(directory: Path) -> Any:
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
 def test_a_build_that_raises_is_reported(backend: Any, tmp_path: Path) -> None:
     builds = once(tmp_path / "once", accidents.raise_value_error, skip=2)  # the first rebuild fails
-    with Pool(obedient(2, build=builds), num_workers=1, backend=backend, autoreset="disabled", faults=REPORT) as pool:
-        pool.reset()
+    with begun(obedient(2, build=builds), num_workers=1, backend=backend, autoreset="disabled", faults=REPORT) as pool:
         assert report_of(pool.reset(env_ids=[1], options={"do": "raise_value_error"})).operation == "reset"
         fault = report_of(pool.reset(env_ids=[1]))
         assert fault.operation == "build" and isinstance(fault.error, EnvError)
@@ -117,8 +114,7 @@ def test_a_build_that_raises_is_reported(backend: Any, tmp_path: Path) -> None:
 
 
 def test_resets_of_neighbours_in_the_worker_are_repeated() -> None:
-    with Pool(obedient(3), num_workers=1, autoreset="disabled", faults=REPORT) as pool:
-        pool.reset()
+    with begun(obedient(3), num_workers=1, autoreset="disabled", faults=REPORT) as pool:
         batch = pool.reset(options=[None, {"do": "kill_myself"}, None])
         assert [("fault" in info) for info in batch.infos] == [False, True, False]
         assert batch.truncations.tolist() == [False, True, False]
@@ -152,8 +148,7 @@ def test_a_reset_that_hangs_in_a_thread_is_reported(num_workers: int) -> None:
 
     policy = replace(REPORT, reset_timeout=4 * LIMIT, abandon_hung_threads=True)
     fns = obedient(2, reset=hang, autoreset=hang)
-    with Pool(fns, num_workers=num_workers, backend="thread", autoreset="disabled", faults=policy) as pool:
-        pool.reset()
+    with begun(fns, num_workers=num_workers, backend="thread", autoreset="disabled", faults=policy) as pool:
         for _ in range(2):
             fault = report_of(pool.reset(env_ids=[1], options={"do": "hang"}))
             assert (fault.kind, fault.operation, fault.env_id) == ("timeout", "reset", 1)
@@ -179,8 +174,7 @@ def test_an_env_that_never_was_reset_has_no_last_observation() -> None:
 
 def test_faults_in_steps_and_of_idle_workers_count_as_before() -> None:
     policy = FaultPolicy("restart", resets="report", max_restarts=1)
-    with Pool(obedient(2), num_workers=2, autoreset="disabled", faults=policy) as pool:
-        pool.reset()
+    with begun(obedient(2), num_workers=2, autoreset="disabled", faults=policy) as pool:
         kill(pool, 1)
         assert report_of(pool.step([1, 1]), 1).operation == "nothing"
         assert pool.reset(env_ids=[1]).infos[0] == {}
@@ -191,8 +185,7 @@ def test_faults_in_steps_and_of_idle_workers_count_as_before() -> None:
 
 def test_a_reset_that_had_not_begun_when_its_worker_died_is_made_by_the_successor() -> None:
     policy = FaultPolicy("restart", resets="report")
-    with Pool(obedient(2), num_workers=2, autoreset="disabled", faults=policy) as pool:
-        pool.reset()
+    with begun(obedient(2), num_workers=2, autoreset="disabled", faults=policy) as pool:
         os.kill(pids_of(pool)[1], signal.SIGSTOP)
         pool.send_reset(env_ids=[1])
         kill(pool, 1)
@@ -215,16 +208,14 @@ def test_lasting_attributes_options_and_seeds_reach_the_env_that_a_reset_builds(
 
 @pytest.mark.parametrize("accident", ["kill_myself", "raise_value_error"])
 def test_a_reported_reset_leaves_a_crash_record_and_a_call_builds_the_env(accident: str, tmp_path: Path) -> None:
-    with Pool(obedient(1), autoreset="disabled", faults=REPORT, crash_dir=tmp_path) as pool:
-        pool.reset()
+    with begun(obedient(1), autoreset="disabled", faults=REPORT, crash_dir=tmp_path) as pool:
         pool.reset(options={"do": accident})
         assert pool.get_attr("episodes") == [0]
     assert load_record(next(tmp_path.glob("*.remuda"))).fault.operation == "reset"
 
 
 def test_replaced_envs_and_states_go_on() -> None:
-    with Pool(obedient(2), num_workers=2, autoreset="disabled", faults=REPORT) as pool:
-        pool.reset()
+    with begun(obedient(2), num_workers=2, autoreset="disabled", faults=REPORT) as pool:
         pool.reset(env_ids=[1], options={"do": "kill_myself"})
         pool.replace([1], counting(1))
         assert pool.reset(env_ids=[1]).obs.tolist() == [[0, 1, 0, -1]]

@@ -15,7 +15,7 @@ import pytest
 from accidents import die
 from failing import final_info
 from odd_exceptions import raising
-from pool_envs import CountingEnv, NestedEnv, counting, hooked
+from pool_envs import CountingEnv, NestedEnv, begun, counting, hooked
 from programs import kill
 
 from remuda import (
@@ -105,8 +105,7 @@ def test_restarts_are_no_remedy_for_bugs_of_the_first_reset_or_step(env_fns: Any
 )
 def test_restarts_are_no_remedy_for_errors_of_the_protocol(env_fns: Any, reset: Any, message: str) -> None:
     """They repeat in each episode, also if the first one has none."""
-    with Pool(env_fns, backend="serial") as pool:
-        pool.reset()
+    with begun(env_fns, backend="serial") as pool:
         with pytest.raises(EnvError, match=message) as raised:
             for _ in range(4):
                 pool.step([0])
@@ -128,8 +127,7 @@ def broken_in_third_step(env: Any, _: Any) -> None:
 
 
 def test_an_exception_reports_episode_step_seed_and_action() -> None:
-    with Pool(hooked(3, step=broken_in_third_step)) as pool:
-        pool.reset(seed=40)
+    with begun(hooked(3, step=broken_in_third_step), seed=40) as pool:
         pool.step([7, 8, 9])
         pool.step([7, 8, 9])
         with pytest.raises(EnvError) as raised:
@@ -148,8 +146,7 @@ def test_an_exception_reports_episode_step_seed_and_action() -> None:
 
 def test_a_death_reports_episode_step_seed_and_action() -> None:
     dies = lambda env, _: die() if (env.episodes, env.steps) == (3, 2) else None  # noqa: E731
-    with Pool(hooked(3, length=4, step=dies), num_workers=2, autoreset="same_step") as pool:
-        pool.reset(seed=[5, 6, 7])
+    with begun(hooked(3, length=4, step=dies), seed=[5, 6, 7], num_workers=2, autoreset="same_step") as pool:
         for _ in range(9):
             pool.step([1, 2, 3])
         with pytest.raises(WorkerDiedError) as raised:
@@ -164,8 +161,7 @@ def test_a_death_reports_episode_step_seed_and_action() -> None:
 
 
 def test_a_report_counts_resets_since_the_last_seed() -> None:
-    with Pool(hooked(1, which=[0], step=BROKEN), backend="serial") as pool:
-        pool.reset(seed=9)
+    with begun(hooked(1, which=[0], step=BROKEN), seed=9, backend="serial") as pool:
         pool.reset()
         pool.reset(seed=11)
         pool.reset(seed=[None])
@@ -181,8 +177,7 @@ def test_a_report_has_actions_of_several_arrays() -> None:
         def step(self, action: Any) -> Any:
             raise ValueError("fallen")
 
-    with Pool([Falls], backend="serial") as pool:
-        pool.reset()
+    with begun([Falls], backend="serial") as pool:
         push, choice, keys = np.array([[0.5, -0.5]], np.float32), np.array([3]), np.array([[1, 0]], np.int8)
         with pytest.raises(EnvError) as raised:
             pool.step({"push": push, "keys": (choice, keys)})
@@ -193,8 +188,7 @@ def test_a_report_has_actions_of_several_arrays() -> None:
 
 
 def test_a_death_is_logged_once_with_env_and_worker(caplog: pytest.LogCaptureFixture) -> None:
-    with Pool(counting(8), num_workers=2, faults="restart", autoreset="same_step") as pool:
-        pool.reset()
+    with begun(counting(8), num_workers=2, faults="restart", autoreset="same_step") as pool:
         kill(pool, 1)
         pool.step([1] * 8)
     record: Any
@@ -210,10 +204,9 @@ def test_a_log_has_the_consequence_before_the_workers_output(caplog: pytest.LogC
         print("sim stuck", flush=True)
         die()
 
-    with Pool(
+    with begun(
         hooked(1, which=[0], step=stick), faults="restart", autoreset="same_step", worker_output="capture"
     ) as pool:
-        pool.reset()
         pool.step([1])
     (record,) = caplog.records
     first, *rest = record.message.splitlines()
@@ -223,8 +216,7 @@ def test_a_log_has_the_consequence_before_the_workers_output(caplog: pytest.LogC
 
 def test_a_log_has_the_time_of_the_restart(caplog: pytest.LogCaptureFixture) -> None:
     policy = FaultPolicy("restart", backoff=0.25, max_restarts=2)
-    with Pool(counting(1), faults=policy, autoreset="same_step") as pool:
-        pool.reset()
+    with begun(counting(1), faults=policy, autoreset="same_step") as pool:
         for _ in range(2):
             kill(pool, 0)
             pool.step([1])
@@ -239,8 +231,7 @@ def test_equal_exceptions_are_logged_as_one(caplog: pytest.LogCaptureFixture) ->
     def step(env: Any, action: Any) -> None:
         raise ValueError("odd" if env.tag == 7 else "broken")
 
-    with Pool(hooked(10, range(1, 10), step=step), num_workers=1, faults="restart", autoreset="same_step") as pool:
-        pool.reset()
+    with begun(hooked(10, range(1, 10), step=step), num_workers=1, faults="restart", autoreset="same_step") as pool:
         pool.step([1] * 10)
     logged: list[Any] = caplog.records
     assert [(record.env, re.sub(r" \(env.*\)| \(episode.*\)", "", record.message)) for record in logged] == [
@@ -255,8 +246,7 @@ def test_equal_exceptions_are_raised_as_one() -> None:
     def step(env: Any, action: Any) -> None:
         raise ValueError(f"{env!r} at {env.tag * 0xABCD + 0x7F41003653C0:#x} is no good")
 
-    with Pool(hooked(64, range(64), step=step), num_workers=4) as pool:
-        pool.reset()
+    with begun(hooked(64, range(64), step=step), num_workers=4) as pool:
         with pytest.raises(EnvError, match=r"^envs 0-63 \(workers 0-3\) raised ValueError in step: <pool") as raised:
             pool.step([1] * 64)
         assert len(raised.value.failures) == 64
@@ -266,8 +256,7 @@ def test_equal_exceptions_are_raised_as_one() -> None:
 def test_a_fault_can_be_pickled_and_keeps_its_text() -> None:
     """Faults in infos may be sent to a logger or another machine."""
     faults = FaultPolicy("restart", backoff=0)
-    with Pool(hooked(2, step=BROKEN), faults=faults, autoreset="same_step") as pool:
-        pool.reset()
+    with begun(hooked(2, step=BROKEN), faults=faults, autoreset="same_step") as pool:
         fault = final_info(pool.step([1, 1]), 1)["fault"]
         kill(pool, 0)
         death = final_info(pool.step([1, 1]), 0)["fault"]
@@ -281,10 +270,9 @@ def test_a_fault_can_be_pickled_and_keeps_its_text() -> None:
 def test_a_format_may_name_worker_and_env_in_every_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Records that concern no worker or env, such as that of the last crash record, also have these fields."""
     crash_dir = CrashDir(tmp_path, max_files=1)
-    with Pool(hooked(1, which=[0], step=BROKEN), backend="serial", crash_dir=crash_dir) as pool:
-        pool.reset()
-        with pytest.raises(EnvError):
-            pool.step([0])
+    env_fns = hooked(1, which=[0], step=BROKEN)
+    with begun(env_fns, backend="serial", crash_dir=crash_dir) as pool, pytest.raises(EnvError):
+        pool.step([0])
     (record,) = caplog.records
     line = logging.Formatter("[%(worker)s %(env)s] %(message)s").format(record)
     assert line.startswith("[None None] ") and "max_files=1" in line
@@ -293,8 +281,7 @@ def test_a_format_may_name_worker_and_env_in_every_record(tmp_path: Path, caplog
 def test_the_log_record_of_a_fault_precedes_its_row_even_if_recv_does_not_wait(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with Pool(hooked(2, [1], step=die), num_workers=2, faults="restart") as pool:
-        pool.reset()
+    with begun(hooked(2, [1], step=die), num_workers=2, faults="restart") as pool:
         pool.send([0, 0])
         rows = 0
         while rows < 2:

@@ -14,24 +14,26 @@ from failing import ACTS, MODES, assert_cut_off, fault_in, policy_against, rejoi
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
 from pairs import each, pairwise
-from pool_envs import ColourSpace, Gate, NestedEnv, SampleEnv, assert_same, counting, hooked
+from pool_envs import ColourSpace, Gate, NestedEnv, SampleEnv, assert_same, begun, counting, hooked
 from programs import Watched, kill, pids_of
 
 from remuda import EnvError, Fault, FaultPolicy, Pool, StateError, WorkerDiedError
 
+RESTART = FaultPolicy("restart", backoff=0)
 
-def restarting(env_fns: Any, **options: Any) -> Pool:
-    return Pool(env_fns, **{"faults": FaultPolicy("restart", backoff=0), "log_advice": False, **options})
+
+def restarting(env_fns: Any, seed: int | None = None, **options: Any) -> Pool:
+    """Returns a pool of envs that have been reset."""
+    return begun(env_fns, seed, **{"faults": RESTART, "log_advice": False, **options})
 
 
 # -- batches ---------------------------------------------------------------------------------------------
 
 
 @pairwise(kind=["death", "exception"], mode=MODES)
-def test_a_fault_truncates_the_episode_and_the_env_is_restarted(kind: str, mode: Any, tmp_path: Path) -> None:
+def test_a_fault_truncates_the_episode_and_the_env_is_restarting(kind: str, mode: Any, tmp_path: Path) -> None:
     fails = once(tmp_path / "failed", ACTS[kind], when=lambda env: env.steps == 3)
-    with restarting(hooked(3, step=fails), autoreset=mode) as pool:
-        pool.reset(seed=7)
+    with restarting(hooked(3, step=fails), seed=7, autoreset=mode) as pool:
         for i in (1, 2):
             pool.step([i, i, i])
         batch = pool.step([3, 3, 3])
@@ -53,7 +55,6 @@ def test_a_fault_truncates_the_episode_and_the_env_is_restarted(kind: str, mode:
 def test_a_death_truncates_the_episodes_of_all_envs_of_the_worker(tmp_path: Path) -> None:
     fails = once(tmp_path / "failed", die, when=lambda env: env.steps == 2)
     with restarting(hooked(5, which=[1], step=fails), num_workers=2) as pool:  # 0 1 2 | 3 4
-        pool.reset()
         pool.step([1] * 5)
         batch = pool.step([2] * 5)
         reasons = [assert_cut_off(batch, row, [row, 1, 1, 1]) for row in range(3) if batch.truncations[row]]
@@ -66,7 +67,6 @@ def test_a_death_truncates_the_episodes_of_all_envs_of_the_worker(tmp_path: Path
 @pytest.mark.parametrize("mode", MODES)
 def test_the_death_of_an_idle_worker_truncates_the_next_step(mode: Any) -> None:
     with restarting(counting(3), autoreset=mode) as pool:
-        pool.reset()
         pool.step([1, 1, 1])
         kill(pool, 1)
         batch = pool.step([2, 2, 2])
@@ -82,7 +82,6 @@ def test_the_death_of_an_idle_worker_truncates_the_next_step(mode: Any) -> None:
 )
 def test_a_death_between_episodes_truncates_no_episode(mode: Any, observes: bool) -> None:
     with restarting(counting(2, length=1), autoreset=mode) as pool:
-        pool.reset()
         last = pool.step([1, 1])
         assert last.terminations.all()
         kill(pool, 1)
@@ -105,7 +104,7 @@ def test_a_death_between_episodes_truncates_no_episode(mode: Any, observes: bool
 
 @pytest.mark.parametrize("kind", ["death", "exception"])
 def test_a_failed_reset_is_repeated_with_its_seed_and_options(kind: str, tmp_path: Path) -> None:
-    with restarting(hooked(3, reset=once(tmp_path / "failed", ACTS[kind]))) as pool:
+    with Pool(hooked(3, reset=once(tmp_path / "failed", ACTS[kind])), faults=RESTART) as pool:
         batch = pool.reset(seed=[5, 6, 7], options={"level": 3})
         assert batch.obs.tolist() == [[0, 1, 0, -1], [1, 1, 0, -1], [2, 1, 0, -1]]
         assert not batch.truncations.any()
@@ -118,7 +117,6 @@ def test_several_envs_fail_at_once(kinds: tuple[str, str], tmp_path: Path) -> No
     both = [once(tmp_path / str(env), ACTS[kind], when=lambda env: env.steps == 1) for env, kind in enumerate(kinds)]
     step = lambda env, action: both[env.tag - 1](env, action)  # noqa: E731
     with restarting(hooked(4, which=[1, 2], step=step), faults=policy_against("hang", "restart")) as pool:
-        pool.reset()
         batch = pool.step([1] * 4)
         names = ["timeout" if kind == "hang" else kind for kind in kinds]
         assert [fault_in(batch, row).kind for row in (1, 2)] == names
@@ -173,7 +171,6 @@ def failed(tmp_path: Path, gate: Gate) -> Pool:
     """A pool of three envs after their first step, in which env 1 has died. Its second build waits at the gate."""
     build = once(tmp_path / "built", lambda _: gate.wait(), skip=1)
     pool = restarting(hooked(3, build=build, step=once(tmp_path / "failed", die)))
-    pool.reset()
     assert pool.step([1, 1, 1]).truncations.tolist() == [False, True, False]
     return pool
 
@@ -208,7 +205,6 @@ def test_the_end_of_a_pool_ends_a_successor_that_builds(tmp_path: Path, end: Cal
     gate = Gate(tmp_path)
     build = once(tmp_path / "built", lambda _: gate.wait(), skip=1)
     pool = restarting(hooked(2, build=build))
-    pool.reset()
     kill(pool, 1)
     pool.step([1, 1])
     gate.await_arrival()

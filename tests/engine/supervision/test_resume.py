@@ -364,8 +364,7 @@ def test_nothing_that_the_env_logs_or_prints_appears_twice(caplog: Any, capfd: A
 def test_rows_of_a_rollout_are_written_once() -> None:
     def rollouts(kills: bool) -> Any:
         columns = []
-        with Pool([WalkEnv] * 4, faults=resuming(), num_workers=2) as pool:
-            pool.reset(seed=3)
+        with begun([WalkEnv] * 4, seed=3, faults=resuming(), num_workers=2) as pool:
             drawn = np.random.default_rng(1)
             for n in range(4):
                 rollout = pool.rollout(8)

@@ -14,17 +14,16 @@ import pytest
 from accidents import die, once, raise_value_error
 from failing import ACTS
 from pairs import each
-from pool_envs import Gate, HookedEnv, counting, hooked
+from pool_envs import Gate, HookedEnv, begun, counting, hooked
 from spare_envs import step, tags
 
-from remuda import BrokenPoolError, EnvError, FaultPolicy, Pool, WorkerDiedError, load_record
+from remuda import BrokenPoolError, EnvError, FaultPolicy, WorkerDiedError, load_record
 
 MODES = ("next_step", "same_step", "disabled", "background")
 
 
 def test_a_spare_that_cannot_reset_raises_when_it_is_used() -> None:
-    with Pool(hooked(3, (2,), 1, reset=raise_value_error), spares=1) as pool:
-        pool.reset()
+    with begun(hooked(3, (2,), 1, reset=raise_value_error), spares=1) as pool:
         assert pool.step([1, 1]).terminations.all()
         with pytest.raises(EnvError, match="broken") as raised:
             pool.step([1, 1])
@@ -35,8 +34,7 @@ def test_a_spare_that_cannot_reset_raises_when_it_is_used() -> None:
 
 
 def test_the_death_of_a_spare_is_raised() -> None:
-    with Pool(counting(3, length=1), spares=1) as pool:
-        pool.reset()
+    with begun(counting(3, length=1), spares=1) as pool:
         os.kill(pool.workers[2].pid or 0, signal.SIGKILL)
         with pytest.raises(WorkerDiedError) as raised:
             while True:
@@ -54,8 +52,7 @@ def test_a_spare_takes_the_slot_of_a_failed_env_at_once(kind: str, mode: Any, tm
     gate = Gate(tmp_path)
     fails = once(tmp_path / "failed", ACTS[kind])
     build = once(tmp_path / "built", lambda _: gate.wait(), skip=1)
-    with Pool(hooked(3, (0,), 5, step=fails, build=build), spares=1, autoreset=mode, faults="restart") as pool:
-        pool.reset()
+    with begun(hooked(3, (0,), 5, step=fails, build=build), spares=1, autoreset=mode, faults="restart") as pool:
         pool.send([1, 1])
         batch = pool.recv(order="slot")
         assert batch.truncations.tolist() == [True, False]
@@ -77,8 +74,7 @@ def test_a_death_after_the_end_of_an_episode_does_not_affect_the_slot(tmp_path: 
 
     waits = once(tmp_path / "stood", lambda *_: gate.wait())
     envs = [*hooked(1, (0,), step=waits), *hooked(2, (1,), 1, autoreset=die)[1:], *counting(3)[2:]]
-    with Pool(envs, spares=1, autoreset="same_step", faults="restart") as pool:
-        pool.reset()
+    with begun(envs, spares=1, autoreset="same_step", faults="restart") as pool:
         pool.send([1, 1])
         while not pool.stats().restarts:
             assert len(pool.recv(timeout=0.01)) == 0
@@ -108,8 +104,7 @@ def _after_renewal(path: Path, order: str, arguments: Any, seeding: Any) -> list
     hooks["reset"] = once(path / "reset", lambda *_: None, skip=1)  # makes a file in the first reset of the renewed env
     fns = [partial(HookedEnv, tag, length, **(hooks if tag == 0 else {})) for tag, length in enumerate((1, 50, 2))]
     options: Any = {"backend": "serial" if order == "serial" else "process", "seeding": seeding}
-    with Pool(fns, spares=1, faults=FaultPolicy(renew_every=1), **options) as pool:
-        pool.reset(seed=1)
+    with begun(fns, seed=1, spares=1, faults=FaultPolicy(renew_every=1), **options) as pool:
         pool.step([1, 1])
         pool.step([1, 1])  # slot 0 continues with the spare, and env 0 is the spare
         while order == "after" and not reset.exists():
@@ -126,8 +121,7 @@ def _after_renewal(path: Path, order: str, arguments: Any, seeding: Any) -> list
 
 def test_a_crash_record_names_the_env_in_the_slot(tmp_path: Path) -> None:
     envs = hooked(3, (2,), 1, step=raise_value_error)
-    with Pool(envs, spares=1, crash_dir=tmp_path) as pool:
-        pool.reset(seed=3)
+    with begun(envs, seed=3, spares=1, crash_dir=tmp_path) as pool:
         pool.step([1, 1])
         pool.step([1, 1])
         with pytest.raises(EnvError) as raised:

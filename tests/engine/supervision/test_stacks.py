@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from failing import LIMIT
-from pool_envs import HookedEnv, hooked
+from pool_envs import begun, hooked
 
 import remuda
-from remuda import EnvTimeoutError, FaultPolicy, Pool
+from remuda import EnvTimeoutError, FaultPolicy
 
 
 def look_for_ever() -> None:
@@ -38,16 +38,20 @@ def read_a_pipe(*_: Any) -> None:
     os.read(os.pipe()[0], 1)
 
 
+def error_of(env_fns: list[Any]) -> EnvTimeoutError:
+    """Returns the error of a step that hangs."""
+    with begun(env_fns, faults=FaultPolicy(step_timeout=LIMIT)) as pool, pytest.raises(EnvTimeoutError) as raised:
+        pool.step([1] * len(env_fns))
+    return raised.value
+
+
 @pytest.mark.parametrize(
     ("hang", "innermost"),
     [(spin, "look_for_ever"), (hold_the_gil, "hold_the_gil"), (sleep, "sleep"), (read_a_pipe, "read_a_pipe")],
 )
 def test_the_error_has_the_stack_of_the_hung_env(hang: Any, innermost: str) -> None:
-    with Pool(hooked(2, step=hang), faults=FaultPolicy(step_timeout=LIMIT)) as pool:
-        pool.reset()
-        with pytest.raises(EnvTimeoutError) as raised:
-            pool.step([1, 1])
-    stack, text = raised.value.stack.splitlines(), str(raised.value)
+    error = error_of(hooked(2, step=hang))
+    stack, text = error.stack.splitlines(), str(error)
     assert stack[0].endswith(f"in {innermost}") and __file__.rpartition("/")[2] in stack[0]
     assert stack[-1].endswith("in step") and "pool_envs.py" in stack[-1]  # without remuda's own frames
     assert "was killed; pass faults=" in text and f"\n  it was in, the last call first:\n    {stack[0]}\n" in text
@@ -55,8 +59,7 @@ def test_the_error_has_the_stack_of_the_hung_env(hang: Any, innermost: str) -> N
 
 def test_the_crash_record_and_the_fault_have_the_stack(tmp_path: Path) -> None:
     faults = FaultPolicy("restart", step_timeout=LIMIT)
-    with Pool(hooked(2, step=spin), faults=faults, crash_dir=tmp_path) as pool:
-        pool.reset()
+    with begun(hooked(2, step=spin), faults=faults, crash_dir=tmp_path) as pool:
         batch = pool.step([1, 1])
         fault = batch.infos[1]["fault"]
         assert "in look_for_ever" in fault.error.stack
@@ -72,11 +75,8 @@ def test_a_worker_that_cannot_report_its_stack_is_killed(how: str) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, range(1, signal.NSIG))
         look_for_ever()
 
-    with Pool(hooked(2, step=hang), faults=FaultPolicy(step_timeout=LIMIT)) as pool:
-        pool.reset()
-        with pytest.raises(EnvTimeoutError) as raised:
-            pool.step([1, 1])
-    assert raised.value.stack == "" and "it was in" not in str(raised.value)
+    error = error_of(hooked(2, step=hang))
+    assert error.stack == "" and "it was in" not in str(error)
 
 
 def test_the_stack_of_a_deep_recursion_is_shortened() -> None:
@@ -85,10 +85,5 @@ def test_the_stack_of_a_deep_recursion_is_shortened() -> None:
             look_for_ever()
         down(n - 1)
 
-    fns = [lambda: HookedEnv(step=lambda *_: down(300))]
-    with Pool(fns, faults=FaultPolicy(step_timeout=LIMIT)) as pool:
-        pool.reset()
-        with pytest.raises(EnvTimeoutError) as raised:
-            pool.step([1])
-    stack = raised.value.stack.splitlines()
+    stack = error_of(hooked(1, [0], step=lambda *_: down(300))).stack.splitlines()
     assert stack[0].endswith("in look_for_ever") and stack[-1] == "..."

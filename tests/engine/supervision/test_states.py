@@ -9,7 +9,7 @@ import pytest
 from accidents import once, raise_value_error
 from failing import ACTS, MODES, fault_in
 from pairs import each, pairwise
-from pool_envs import hooked
+from pool_envs import begun, hooked
 from programs import kill
 from state_envs import Putting, take_counts
 
@@ -21,8 +21,8 @@ RESTART = FaultPolicy("restart", backoff=0)
 @each(kind=["death", "exception"], mode=MODES)
 def test_a_fault_after_set_state_repeats_the_observation_of_the_state(mode: Any, kind: str, tmp_path: Path) -> None:
     fail = once(tmp_path / "once", ACTS[kind], lambda env: env.last_action == 9)
-    with Pool(hooked(2, step=fail), autoreset=mode, faults=RESTART, extras={"steps": lambda env: env.steps}) as pool:
-        pool.reset(seed=0)
+    extras = {"steps": lambda env: env.steps}
+    with begun(hooked(2, step=fail), seed=0, autoreset=mode, faults=RESTART, extras=extras) as pool:
         pool.step([1, 1])
         states = pool.get_state(state_fns=(take_counts, Putting()))
         for _ in range(4):
@@ -43,8 +43,7 @@ def test_a_fault_after_set_state_repeats_the_observation_of_the_state(mode: Any,
 def test_a_rebuilt_env_has_no_state_before_its_reset(mode: Any, is_idle: bool, tmp_path: Path) -> None:
     fail = once(tmp_path / "once", raise_value_error, lambda env: env.last_action == 9)
     fns = take_counts, Putting()
-    with Pool(hooked(2, step=fail), autoreset=mode, faults=RESTART) as pool:
-        pool.reset(seed=0)
+    with begun(hooked(2, step=fail), seed=0, autoreset=mode, faults=RESTART) as pool:
         if is_idle:
             kill(pool, 1)
             with pytest.raises((StateError, WorkerDiedError)):
@@ -68,8 +67,7 @@ def test_a_rebuilt_env_has_no_state_before_its_reset(mode: Any, is_idle: bool, t
 
 def test_a_renewed_env_has_no_state_before_its_reset() -> None:
     fns = take_counts, Putting()
-    with Pool(hooked(2, length=1), faults=FaultPolicy(renew_every=1)) as pool:
-        pool.reset()
+    with begun(hooked(2, length=1), faults=FaultPolicy(renew_every=1)) as pool:
         pool.step([0, 0])
         with pytest.raises(StateError, match="got envs 0, 1, rebuilt and not reset yet"):
             pool.get_state(state_fns=fns)
@@ -82,8 +80,7 @@ def test_a_renewed_env_has_no_state_before_its_reset() -> None:
 @pytest.mark.parametrize("kind", ["death", "exception"])
 def test_set_state_is_repeated_after_a_fault(kind: str, tmp_path: Path) -> None:
     fail = once(tmp_path / "once", ACTS[kind], lambda env: env.tag == 1)
-    with Pool(hooked(2), faults=RESTART) as pool:
-        pool.reset(seed=0)
+    with begun(hooked(2), seed=0, faults=RESTART) as pool:
         pool.step([1, 1])
         states = pool.get_state(state_fns=(take_counts, Putting(fail)))
         pool.step([1, 1])
@@ -95,8 +92,7 @@ def test_set_state_is_repeated_after_a_fault(kind: str, tmp_path: Path) -> None:
 
 def test_without_restarts_a_failed_set_state_needs_a_reset(tmp_path: Path) -> None:
     fail = once(tmp_path / "once", raise_value_error, lambda env: env.tag == 1)
-    with Pool(hooked(2), num_workers=1) as pool:
-        pool.reset()
+    with begun(hooked(2), num_workers=1) as pool:
         pool.step([1, 1])
         states = pool.get_state(state_fns=(take_counts, Putting(fail)))
         with pytest.raises(EnvError, match="env 1 .* in reset"):
@@ -109,8 +105,7 @@ def test_without_restarts_a_failed_set_state_needs_a_reset(tmp_path: Path) -> No
 
 def test_reports_count_steps_from_the_state(tmp_path: Path) -> None:
     fail = once(tmp_path / "once", raise_value_error, lambda env: env.last_action == 9)
-    with Pool(hooked(2, step=fail), num_workers=1) as pool:
-        pool.reset()
+    with begun(hooked(2, step=fail), num_workers=1) as pool:
         for _ in range(3):
             pool.step([1, 1])
         states = pool.get_state(state_fns=(take_counts, Putting()))

@@ -12,7 +12,7 @@ import pytest
 from accidents import die, once
 from failing import MODES, assert_cut_off
 from late_keys import LATE, LATER, step_with_late_keys, with_a_lock
-from pool_envs import Gate, HookedEnv, hooked
+from pool_envs import Gate, HookedEnv, begun, hooked
 from programs import kill
 
 from remuda import FaultPolicy, Pool
@@ -32,8 +32,7 @@ def test_a_key_that_appears_during_a_restart_has_one_column_in_all_workers(tmp_p
         lambda: HookedEnv(0, step=step_with_late_keys),
         lambda: HookedEnv(1, step=step_with_late_keys, build=standing(gate, tmp_path / "built")),
     ]
-    with Pool(env_fns, faults=RESTART) as pool:
-        pool.reset()
+    with begun(env_fns, faults=RESTART) as pool:
         for _ in range(2):
             pool.step([1, 1])
         kill(pool, 1)
@@ -73,8 +72,7 @@ def test_a_result_that_cannot_be_sent_is_not_the_last_observation(when: int, mod
         deadly(env)
         return (env.observe(), 1.0, False, False, bad(env) or {}) if env.steps == when else None
 
-    with Pool(hooked(2, reset=reset, autoreset=reset, step=step), faults=RESTART, autoreset=mode) as pool:
-        pool.reset()
+    with begun(hooked(2, reset=reset, autoreset=reset, step=step), faults=RESTART, autoreset=mode) as pool:
         seen: list[list[int]] = []
         cut = 0
         while cut < (1 if when == 0 else 2):

@@ -54,8 +54,7 @@ def test_a_death_affects_all_slots() -> None:
 
 
 def test_an_exception_is_described_once_for_all_slots() -> None:
-    with Pool(plain(2, 100, step=raise_value_error), vector_size=100, backend="serial") as pool:
-        pool.reset()
+    with begun(plain(2, 100, step=raise_value_error), vector_size=100, backend="serial") as pool:
         with pytest.raises(EnvError) as raised:
             pool.step(np.zeros(200, int))
         assert len(raised.value.failures) == 100
@@ -166,8 +165,7 @@ def test_a_death_while_results_are_sent_discards_all_of_them(mode: Any, tmp_path
 @pytest.mark.parametrize("mode", MODES)
 def test_reports_have_the_episode_and_step_of_each_slot(mode: Any, tmp_path: Path) -> None:
     step = once(tmp_path / "step", raise_value_error, lambda env: env.steps == 4)
-    with Pool(plain(1, 3, 2, mode, step=step), vector_size=3, autoreset=mode, backend="serial") as pool:
-        pool.reset(seed=5)
+    with begun(plain(1, 3, 2, mode, step=step), seed=5, vector_size=3, autoreset=mode, backend="serial") as pool:
         for _ in range(3):
             pool.step([1, 2, 3])
         with pytest.raises(EnvError) as raised:
@@ -199,8 +197,7 @@ def test_the_row_of_a_fault_repeats_text_observations(tmp_path: Path) -> None:
 def test_an_exception_truncates_other_vector_envs_of_the_worker_in_the_next_step(mode: Any, tmp_path: Path) -> None:
     """The worker was replaced after it had finished the step of the second vector env."""
     fns = plain(3, 2, mode=mode, step=once(tmp_path / "step", raise_value_error, lambda env: env.steps == 2))
-    with Pool(fns, vector_size=2, autoreset=mode, faults="restart", num_workers=2) as pool:
-        pool.reset()
+    with begun(fns, vector_size=2, autoreset=mode, faults="restart", num_workers=2) as pool:
         before = pool.step(np.arange(6))
         batch = pool.step(np.arange(6))
         for slot in (0, 1):
