@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from accidents import hold_the_gil, once
-from failing import LIMIT, fault_in, keep_busy
+from failing import LIMIT, fault_in, keep_busy, limit_builds_of_successors
 from pool_envs import Gate, TextEnv, begun, counting, gated, hooked
 from programs import Script, await_sleep, kill, pids_of
 
@@ -38,24 +38,19 @@ def compute() -> None:
 _NUMBERS = [hash(str(n)) for n in range(400_000)]
 
 
-def test_an_env_that_hangs_is_noticed_while_the_learner_holds_the_gil_in_pieces() -> None:
-    with begun(hooked(2, step=hold_the_gil), faults=FaultPolicy("restart", step_timeout=LIMIT, backoff=0)) as pool:
+@pytest.mark.parametrize("phase", ["step", "build"])
+def test_an_env_that_hangs_is_noticed_while_the_learner_holds_the_gil_in_pieces(phase: str, tmp_path: Path) -> None:
+    hang = once(tmp_path / "hung", hold_the_gil, skip=int(phase == "build"))
+    limits = {"step_timeout": LIMIT} if phase == "step" else {}
+    faults = FaultPolicy("restart", backoff=0, max_restarts=9, **limits)  # type: ignore[arg-type]
+    with begun(hooked(2, **{phase: hang}), faults=faults) as pool:
+        if phase == "build":
+            limit_builds_of_successors(pool)
+            kill(pool, 1)
         pool.send([1, 1])
         while pool.stats().restarts == 0:
             compute()
-        assert fault_in(pool.recv(order="slot"), 1).kind == "timeout"
-
-
-def test_a_build_that_hangs_is_noticed_while_the_learner_holds_the_gil_in_pieces(tmp_path: Path) -> None:
-    build = once(tmp_path / "built", hold_the_gil, skip=1)
-    with Pool(hooked(2, build=build), faults=FaultPolicy("restart", backoff=0, max_restarts=9)) as pool:
-        successors = pool._exchange.supervisor.workers.successors
-        assert successors is not None
-        successors.start_timeout = LIMIT  # the first workers have as long as they need
-        pool.reset()
-        kill(pool, 1)
-        while pool.stats().restarts == 0:
-            compute()
+        assert fault_in(pool.recv(order="slot"), 1).kind == ("timeout" if phase == "step" else "death")
         assert pool.reset().obs[:, 2].tolist() == [0, 0]
 
 

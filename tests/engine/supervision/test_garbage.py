@@ -87,10 +87,16 @@ def test_garbage_is_collected_at_any_line(script: Callable[..., Script]) -> None
     assert run.await_end() == (0, "", "")
 
 
+def run_to_its_end(script: Callable[..., Script], code: str) -> None:
+    run = script(f'{HEAD}{code}say("ended")')
+    assert run.read_line() == "ended"
+    assert run.await_end() == (0, "", "")
+
+
 def test_garbage_in_the_thread_that_starts_a_successor_of_the_same_pool(script: Callable[..., Script]) -> None:
-    run = script(
-        HEAD
-        + """
+    run_to_its_end(
+        script,
+        """
 is_starting, is_dropped = threading.Event(), threading.Event()
 
 def collect_at_the_start(frame, event, _):
@@ -109,18 +115,15 @@ cycle = in_a_cycle(pool)
 del pool, cycle
 is_dropped.set()
 watched.await_end()
-say("ended")
-"""
+""",
     )
-    assert run.read_line() == "ended"
-    assert run.await_end() == (0, "", "")
 
 
 def test_garbage_in_a_search_for_descendants_that_the_pool_in_it_waits_for(script: Callable[..., Script]) -> None:
     """The supervisor of pool A searches, while that of B waits for the end of the search. A's thread collects B."""
-    run = script(
-        HEAD
-        + """
+    run_to_its_end(
+        script,
+        """
 a_searches, b_waits, is_dropped = threading.Event(), threading.Event(), threading.Event()
 
 def collect_in_a_search(frame, event, _):
@@ -148,18 +151,15 @@ is_dropped.set()
 watched.await_end()
 step_until_restarted(a, 1, pid)
 a.close()
-say("ended")
-"""
+""",
     )
-    assert run.read_line() == "ended"
-    assert run.await_end() == (0, "", "")
 
 
 def test_garbage_in_a_log_handler_that_another_thread_waits_for(script: Callable[..., Script]) -> None:
     """A worker of the pool has died, which another thread logs with the same handler."""
-    run = script(
-        HEAD
-        + """
+    run_to_its_end(
+        script,
+        """
 class Handler(logging.Handler):
     def acquire(self):
         if threading.current_thread() is not threading.main_thread():
@@ -183,8 +183,5 @@ watched = Watched(pids(pools[0]))
 pools[0].reset()
 logging.getLogger("program").warning("collect")
 watched.await_end()
-say("ended")
-"""
+""",
     )
-    assert run.read_line() == "ended"
-    assert run.await_end() == (0, "", "")

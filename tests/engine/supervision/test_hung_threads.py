@@ -17,6 +17,7 @@ from failing import LIMIT, MODES, ask, assert_cut_off, fault_in, rejoin
 from pairs import each
 from pool_envs import Hook, counting, hooked
 from rollout_envs import fill
+from state_envs import Putting, take_counts
 
 from remuda import BrokenPoolError, EnvTimeoutError, FaultPolicy, Pool
 from remuda._system.interpreter import has_gil
@@ -170,17 +171,10 @@ def test_a_lasting_call_that_hangs_costs_the_episode_and_is_not_repeated(num_wor
 
 @pytest.mark.parametrize("num_workers", [None, 1])
 def test_states_have_the_deadline_of_calls_and_resets(num_workers: int | None, hang: Hang) -> None:
-    def take(env: Any) -> Any:
-        return env.unwrapped.steps
-
-    def put(env: Any, steps: int) -> None:
-        env.unwrapped.poke()
-        env.unwrapped.steps = steps
-
     with in_threads(hanging(2, hang, "call"), "restart", num_workers, reset_timeout=LIMIT) as pool:
         pool.reset()
         pool.step([1, 1])
-        states = pool.get_state(state_fns=(take, put))
+        states = pool.get_state(state_fns=(take_counts, Putting(lambda env: env.poke())))
         assert pool.set_state(states).obs[:, 2].tolist() == [1, 1]  # the rebuilt env gets the state
 
 

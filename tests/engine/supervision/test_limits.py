@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from accidents import raise_value_error
-from gymnasium import spaces
-from pool_envs import CountingEnv, begun, counting, hooked
+from pool_envs import begun, counting, hooked
 from programs import kill
 
 from remuda import (
@@ -19,7 +16,6 @@ from remuda import (
     FaultPolicy,
     Pool,
     RestartLimitError,
-    SpaceMismatchError,
     WorkerDiedError,
 )
 
@@ -115,28 +111,6 @@ def test_an_env_that_cannot_be_rebuilt_is_lost(num_workers: int, tmp_path: Path)
         assert {fault.operation for fault in raised.value.faults} == {"step", "build"}
         with pytest.raises(BrokenPoolError, match="was lost to an earlier fault"):
             pool.step([1, 1, 1])
-
-
-class Shrinking(CountingEnv):
-    """An env that has another observation space after its second build."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__()
-        if os.path.exists(path):
-            self.observation_space = spaces.Box(-1, 1, (2,), np.float32)
-        open(path, "w").close()
-
-
-def test_an_env_with_changed_spaces_is_not_restarted(tmp_path: Path) -> None:
-    path = str(tmp_path / "built")
-    with begun([CountingEnv, lambda: Shrinking(path)], faults=policy(max_restarts=1), autoreset="same_step") as pool:
-        kill(pool, 1)
-        message = r"SpaceMismatchError in build: .* observation space .* got env 1: shape \(2,\) instead of \(4,\)"
-        with pytest.raises(RestartLimitError, match=message) as raised:
-            pool.step([1, 1])
-        cause = raised.value.__cause__
-        assert isinstance(cause, EnvError)
-        assert isinstance(cause.__cause__, SpaceMismatchError)
 
 
 def test_delays_double_up_to_a_limit() -> None:

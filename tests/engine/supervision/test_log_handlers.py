@@ -136,56 +136,44 @@ def test_nothing_waits_for_a_handler_that_blocks(main: str, script: Callable[...
     assert (end[0], '"end"' in end[1]) == (0, True), end
 
 
-def test_a_signal_handler_closes_the_pool_while_a_log_handler_runs(script: Callable[..., Script]) -> None:
-    """As a scheduler's SIGTERM does. The main thread holds the lock of the handler, for which a fault waits."""
-    run = script(
-        HEAD.format(backend="process", act="stats")
-        + """
-class Terminated(logging.Handler):
-    def emit(self, record):
-        if record.name == "program":
-            os.kill(pool.workers[1].pid, signal.SIGKILL)
-            while not pool.stats().restarts:
-                pass
-            signal.raise_signal(signal.SIGTERM)
-            say("handled")
-
-signal.signal(signal.SIGTERM, lambda *_: pool.close())
-handler = Terminated()
-for name in ("program", "remuda"):
-    logging.getLogger(name).addHandler(handler)
-logging.getLogger("program").warning("hello")
-say(pool.closed)
-"""
-    )
-    assert run.await_end()[:2] == (0, '"handled"\ntrue\n')
-
-
-def test_a_pool_is_collected_while_a_log_handler_runs(script: Callable[..., Script]) -> None:
-    run = script(
-        HEAD.format(backend="process", act="stats")
-        + """
+AMID = """
 import gc
 
-class Collecting(logging.Handler):
+class Amid(logging.Handler):
     def emit(self, record):
-        global pool
         if record.name == "program":
             os.kill(pool.workers[1].pid, signal.SIGKILL)
             while not pool.stats().restarts:
                 pass
-            pool.itself = pool
-            pool = None
-            gc.collect()
-            say("collected")
+            end()
 
-handler = Collecting()
+def close():
+    signal.raise_signal(signal.SIGTERM)
+    say(pool.closed)
+
+def drop():
+    global pool
+    pool.itself = pool
+    pool = None
+    gc.collect()
+    say(True)
+
+end = {end}
+signal.signal(signal.SIGTERM, lambda *_: pool.close())
+handler = Amid()
 for name in ("program", "remuda"):
     logging.getLogger(name).addHandler(handler)
 logging.getLogger("program").warning("hello")
 """
-    )
-    assert run.await_end()[:2] == (0, '"collected"\n')
+
+
+@pytest.mark.parametrize("end", ["close", "drop"])
+def test_a_pool_is_closed_or_collected_while_a_log_handler_runs(end: str, script: Callable[..., Script]) -> None:
+    """A signal handler closes it, as that of a scheduler's SIGTERM. The main thread holds the lock of the log handler,
+    for which a fault waits.
+    """
+    run = script(HEAD.format(backend="process", act="stats") + AMID.format(end=end))
+    assert run.await_end()[:2] == (0, "true\n")
 
 
 def test_another_worker_dies_while_a_death_is_dropped(script: Callable[..., Script]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pairs import pairwise
+from pairs import each, pairwise
 
 # Notes each function outside remuda, the standard library, NumPy and Gymnasium that a thread of a pool calls.
 WATCH = """
@@ -115,7 +115,7 @@ with tempfile.TemporaryDirectory() as builds:
     error = attempt(pool.step, [STEP, KILL])
     while not isinstance(error, RestartLimitError):
         error = attempt(pool.step, [STEP, STEP])
-    assert "SpaceMismatchError in build" in str(error), error
+    assert "SpaceMismatchError in build" in str(error) and "got env 1: " in str(error), error
     assert isinstance(error.__cause__.__cause__, SpaceMismatchError), error.__cause__.__cause__
     report(pool)
 """
@@ -162,8 +162,7 @@ if worker_info() is None:
 WAYS = [("process", "forkserver"), ("process", "fork"), ("thread", ""), ("serial", "")]
 
 
-@pytest.mark.parametrize("on_fault", ["restart", "raise"])
-@pytest.mark.parametrize(("backend", "start_method"), WAYS if sys.platform == "linux" else WAYS[2:])
+@each(on_fault=["restart", "raise"], backend__start_method=WAYS if sys.platform == "linux" else WAYS[2:])
 def test_a_module_that_trains_while_it_is_imported(
     backend: str, start_method: str, on_fault: str, script: Callable[..., Any], tmp_path: Path
 ) -> None:
