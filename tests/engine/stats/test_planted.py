@@ -18,6 +18,7 @@ import pytest
 from accidents import leave, raise_value_error, wait_for_ever
 from made_up_stats import each, snapshot
 from pool_envs import HookedEnv, begun
+from replays import at_step
 
 from remuda import FaultPolicy, Pool
 from remuda.stats import Verdict
@@ -128,11 +129,7 @@ def test_neither_infos_with_columns_nor_observations_count_as_pickled_infos(env_
 def failing(how: Callable[[], Any], every: int) -> Callable[[], Any]:
     """Returns a factory of envs that are slow to build and fail in step `every` of each episode."""
 
-    def on_step(env: Any, _: Any) -> None:
-        if env.steps == every:
-            how()
-
-    return lambda: HookedEnv(step=on_step, build=lambda _: time.sleep(LONG))
+    return lambda: HookedEnv(step=at_step(every, how), build=lambda _: time.sleep(LONG))
 
 
 @pytest.mark.parametrize(

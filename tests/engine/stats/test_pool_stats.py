@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from accidents import once, raise_value_error
 from leaky_envs import LEAK, LeakyEnv
-from pool_envs import Diary, Gate, begun, counting, gated, hooked
+from pool_envs import Gate, begun, counting, gated, hooked
 from programs import kill
 from rollout_envs import ending
 from spare_envs import step, uneven
@@ -157,10 +158,9 @@ def test_a_successor_continues_the_counts_of_a_killed_worker() -> None:
 
 @pytest.mark.parametrize("policy", ["raise", "restart"])
 def test_an_exception_counts_as_a_fault(policy: Any) -> None:
-    def fail(*_: Any) -> None:
-        raise ValueError("once")
-
-    with begun(hooked(2, step=fail), num_workers=1, backend="thread", faults=policy, log_advice=False) as pool:
+    with begun(
+        hooked(2, step=raise_value_error), num_workers=1, backend="thread", faults=policy, log_advice=False
+    ) as pool:
         if policy == "raise":
             with pytest.raises(EnvError):
                 pool.step([0, 0])
@@ -227,20 +227,13 @@ def test_the_reported_memory_is_the_memory_that_is_limited() -> None:
 
 
 def test_a_restarting_worker_reports_the_memory_of_its_successor(tmp_path: Any) -> None:
-    gate, builds = Gate(tmp_path), Diary(tmp_path / "builds")
-
-    def on_build(_: Any) -> None:
-        builds.note("build")
-        if len(builds.lines()) == 2:
-            gate.wait()
-
-    with begun(hooked(2, (0,), build=on_build), num_workers=2, faults="restart") as pool:
+    gate = Gate(tmp_path)
+    build = once(tmp_path / "built", lambda _: gate.wait(), skip=1)
+    with begun(hooked(2, (0,), build=build), num_workers=2, faults="restart") as pool:
         victim = kill(pool, 0)
         assert pool.step([0, 0]).truncations.tolist() == [True, False]
         pool.send([0, 0])
         assert pool.recv(min_envs=1).env_ids.tolist() == [1]
-        while len(builds.lines()) < 2:
-            pool.recv(timeout=0.01)
         gate.await_arrival()
         amid = pool.stats()
         both, late = amid.workers, (pool.stats() - amid).workers[0]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,9 @@ from answers import DEATHS, EXCEPTIONS, SEQUENCES, answers, possible
 from answers import MODES as ALL_MODES
 from failing import ACTS, MODES, assert_cut_off
 from late_keys import LATE, LATER, step_with_late_keys, with_a_lock
-from pool_envs import CountingEnv, Gate, Gauge, HookedEnv, TextEnv, begun, hooked
+from pool_envs import CountingEnv, Gate, HookedEnv, TextEnv, begun, hooked
 from programs import kill
+from replays import at_step, broken
 
 from remuda import EnvError, FaultPolicy, Pool, RestartLimitError
 
@@ -26,16 +26,6 @@ WAITING = FaultPolicy("restart", backoff=0.2)  # a delay before each restart exc
 def restarting(env_fns: Any, faults: FaultPolicy = RESTART, **options: Any) -> Pool:
     """Returns a pool of envs that have been reset."""
     return begun(env_fns, faults=faults, log_advice=False, **options)
-
-
-def clumsy(tag: int) -> Callable[[], Any]:
-    """Returns a factory of envs that fail in the second step of each episode."""
-
-    def fail(env: Any, action: int) -> None:
-        if env.steps == 2:
-            raise ValueError("broken")
-
-    return lambda: HookedEnv(tag, step=fail)
 
 
 # -- lasting attributes ----------------------------------------------------------------------------------
@@ -96,7 +86,7 @@ def test_a_rebuilt_env_repeats_the_latest_call_about_each_subject_in_their_order
     def log(env: Any, call: str) -> None:
         vars(env).setdefault("calls", []).append(call)
 
-    with restarting([CountingEnv, clumsy(1)], backend="serial") as pool:
+    with restarting(hooked(2, step=at_step(2, broken)), backend="serial") as pool:
         for about, call in (("speed", "slow"), ("size", "large"), ("speed", "fast")):
             pool.apply_async(log, (call,), about=about).result()
         pool.step([1, 1])
@@ -132,14 +122,11 @@ def test_large_messages_wait_for_the_successor() -> None:
 
 
 def test_large_messages_survive_a_failed_build(tmp_path: Path) -> None:
-    text, builds = "x" * 3_000_000, Gauge(tmp_path / "builds")
-    gate = Gate(tmp_path)
+    text, gate = "x" * 3_000_000, Gate(tmp_path)
+    build = once(tmp_path / "built", lambda: (gate.wait(), broken()), skip=1)
 
     def make() -> TextEnv:
-        builds.enter()
-        if builds.entries() == 2:
-            gate.wait()
-            raise ValueError("broken")
+        build()
         return TextEnv()
 
     with restarting([TextEnv, make]) as pool:
@@ -153,18 +140,10 @@ def test_large_messages_survive_a_failed_build(tmp_path: Path) -> None:
 # -- columns of infos ------------------------------------------------------------------------------------
 
 
-def standing(gate: Gate, path: Path) -> Callable[[Any], None]:
-    """Returns a build hook that waits at the gate in each build after the first."""
-    built = str(path)
-    return lambda env: gate.wait() if os.path.exists(built) else open(built, "w").close()
-
-
 def test_a_key_that_appears_during_a_restart_has_one_column_in_all_workers(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    env_fns = [
-        lambda: HookedEnv(0, step=step_with_late_keys),
-        lambda: HookedEnv(1, step=step_with_late_keys, build=standing(gate, tmp_path / "built")),
-    ]
+    build = once(tmp_path / "built", lambda _: gate.wait(), skip=1)
+    env_fns = [partial(HookedEnv, tag, step=step_with_late_keys, **({"build": build} if tag else {})) for tag in (0, 1)]
     with begun(env_fns, faults=RESTART) as pool:
         for _ in range(2):
             pool.step([1, 1])

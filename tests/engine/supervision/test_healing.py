@@ -23,12 +23,12 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="worker pr
 
 
 def healing(path: Path, start_method: str = "forkserver", **hooks: Callable[..., Any]) -> tuple[Pool, Gate]:
-    """Returns a pool of two envs, and a gate at which env 1 waits when it is built again."""
+    """Returns a pool of two envs that have been reset, and a gate at which env 1 waits when it is built again."""
     gate = Gate(path)
     build = once(path / "built", lambda _: gate.wait(), skip=1)
     faults = FaultPolicy("restart", step_timeout=LIMIT, backoff=0)
     fns = hooked(2, build=build, **hooks)
-    return Pool(fns, start_method=start_method, faults=faults), gate  # type: ignore[arg-type]
+    return begun(fns, start_method=start_method, faults=faults), gate  # type: ignore[arg-type]
 
 
 @each(
@@ -40,7 +40,6 @@ def test_an_env_that_fails_in_a_step_is_built_again(
 ) -> None:
     pool, gate = healing(tmp_path, start_method, step=once(tmp_path / "failed", accident))
     with pool:
-        pool.reset()
         pool.send([1, 1])
         gate.let_pass()  # the program calls nothing until the env is built again
         assert pool.recv(order="slot").truncations.tolist() == [False, True]
@@ -114,7 +113,6 @@ def test_an_idle_worker_that_dies_is_replaced_also_in_a_pool_that_was_made_in_a_
     thread.join()
     ((pool, gate),) = made
     with pool:
-        pool.reset()
         kill(pool, 1)
         gate.let_pass()
         assert pool.step([1, 1]).truncations.tolist() == [False, True]

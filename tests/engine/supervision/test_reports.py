@@ -21,6 +21,7 @@ from odd_exceptions import raising
 from pairs import each
 from pool_envs import CountingEnv, NestedEnv, begun, counting, hooked
 from programs import kill
+from replays import at_step, broken
 
 from remuda import (
     BrokenPoolError,
@@ -114,13 +115,8 @@ def test_an_exception_that_faces_raise_as_it_is_names_the_old_api() -> None:
     assert re.search(OLD_API, str(raised.value.__cause__))
 
 
-def broken_in_third_step(env: Any, _: Any) -> None:
-    if env.steps == 3:
-        raise ValueError("broken")
-
-
 def test_an_exception_reports_episode_step_seed_and_action() -> None:
-    with begun(hooked(3, step=broken_in_third_step), seed=40) as pool:
+    with begun(hooked(3, step=at_step(3, broken)), seed=40) as pool:
         pool.step([7, 8, 9])
         pool.step([7, 8, 9])
         with pytest.raises(EnvError) as raised:
@@ -134,7 +130,7 @@ def test_an_exception_reports_episode_step_seed_and_action() -> None:
         )
         assert isinstance(raised.value.__cause__, ValueError)
         assert isinstance(raised.value.__cause__.__cause__, RemoteTraceback)
-        assert "broken_in_third_step" in str(raised.value.__cause__.__cause__)
+        assert "in broken" in str(raised.value.__cause__.__cause__)
 
 
 def test_a_death_reports_episode_step_seed_and_action() -> None:

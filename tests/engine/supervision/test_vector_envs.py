@@ -65,9 +65,11 @@ def test_an_exception_is_described_once_for_all_slots() -> None:
 # -- faults: restart -------------------------------------------------------------------------------------
 
 
-def restarting(mode: Any, size: int = 3, length: int = 1_000_000, policy: Any = "restart", **hooks: Any) -> Pool:
-    """Returns two vector envs with one worker each. The hooks belong to the first one."""
-    return Pool(plain(2, size, length, mode, **hooks), vector_size=size, autoreset=mode, faults=policy)
+def restarting(
+    mode: Any, size: int = 3, length: int = 1_000_000, policy: Any = "restart", seed: int | None = None, **hooks: Any
+) -> Pool:
+    """Returns two vector envs, which have been reset, with one worker each. The hooks belong to the first one."""
+    return begun(plain(2, size, length, mode, **hooks), seed, vector_size=size, autoreset=mode, faults=policy)
 
 
 def step_after_fault(pool: Pool, lost: Sequence[int] = ()) -> Batch:
@@ -93,8 +95,7 @@ def step_after_fault(pool: Pool, lost: Sequence[int] = ()) -> Batch:
 @pairwise(kind=ACTS, mode=MODES)
 def test_a_failed_step_truncates_the_episodes_of_all_slots(mode: Any, kind: str, tmp_path: Path) -> None:
     step = once(tmp_path / "step", ACTS[kind], lambda env: env.steps == 2)
-    with restarting(mode, policy=policy_against(kind, "restart"), step=step) as pool:
-        pool.reset(seed=3)
+    with restarting(mode, policy=policy_against(kind, "restart"), step=step, seed=3) as pool:
         before = pool.step(np.arange(6))
         batch = pool.step(np.arange(6))
         for slot in range(3):
@@ -112,7 +113,6 @@ def test_a_death_also_truncates_slots_after_the_end_of_their_episode(mode: Any, 
     """All episodes are truncated, even those that had just ended, so that the slots stay in step."""
     hooks = {} if is_idle else {"step": once(tmp_path / "step", die, lambda env: env.steps == 3)}
     with restarting(mode, length=2, **hooks) as pool:
-        pool.reset()
         pool.step(np.arange(6))
         before = pool.step(np.arange(6))
         assert before.terminations.tolist() == [True, False, False] * 2
@@ -129,7 +129,6 @@ def test_a_death_also_truncates_slots_after_the_end_of_their_episode(mode: Any, 
 def test_a_death_after_all_episodes_ended_repeats_the_reset(mode: Any, tmp_path: Path) -> None:
     step = once(tmp_path / "step", die, lambda env: env.steps == 3)
     with restarting(mode, size=1, length=2, step=step) as pool:
-        pool.reset()
         for _ in range(2):
             before = pool.step([0, 1])
         assert before.terminations.all()
@@ -147,7 +146,6 @@ def test_a_death_while_results_are_sent_discards_all_of_them(mode: Any, tmp_path
     """The pool has received the result of one slot but not of the next, so it discards the whole step."""
     step = once(tmp_path / "step", die_while_sending, lambda env: env.steps == 2)
     with restarting(mode, size=2, step=step) as pool:
-        pool.reset()
         before = pool.step(np.arange(4))
         worker = Watched(pids_of(pool)[:1])
         pool.send(np.arange(4))
@@ -215,7 +213,6 @@ def test_an_exception_truncates_other_vector_envs_of_the_worker_in_the_next_step
 def test_too_many_faults_of_a_vector_env() -> None:
     policy = FaultPolicy("restart", max_restarts=2, backoff=0)
     with restarting("next_step", policy=policy, step=raise_value_error) as pool:
-        pool.reset()
         with pytest.raises(RestartLimitError, match="max_restarts=2"):
             for _ in range(10):
                 pool.step(np.arange(6))
