@@ -318,8 +318,7 @@ def hang(phase):
     return hook
 
 def run(phase):
-    pool = Pool(hooked(2, length=1, **{phase: hang(phase)}), faults="restart")
-    pool.reset()
+    pool = begun(hooked(2, length=1, **{phase: hang(phase)}), faults="restart")
     if phase in ("step", "autoreset"):
         pool.step([1, 1]), pool.step([1, 1])
     elif phase == "call":

@@ -171,8 +171,7 @@ def stand_once(skip=0):
 LIMIT = 2.0
 """
 IN_A_STEP = """
-with Pool(hooked(2, step=stand_once()), faults=FaultPolicy("restart", step_timeout=LIMIT)) as pool:
-    pool.reset()
+with begun(hooked(2, step=stand_once()), faults=FaultPolicy("restart", step_timeout=LIMIT)) as pool:
     pool.send([1, 1])
     say(pids(pool))
     {meanwhile}

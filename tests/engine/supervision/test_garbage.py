@@ -49,8 +49,7 @@ def trace(frame, event, _):
     return trace
 
 def scenario():
-    with Pool(counting(2), num_workers=2, faults=RESTART) as pool:
-        pool.reset()
+    with begun(counting(2), num_workers=2, faults=RESTART) as pool:
         pid = kill(pool, 1)
         step_until_restarted(pool, 1, pid)
         assert pool.workers[0].exitcode is None
@@ -61,8 +60,7 @@ before = -1
 while before < len(collected):
     before, watched = len(collected), []
     for n in range(6):
-        pool = Pool(counting(2), num_workers=2, faults=RESTART, backend=("process", "thread", "serial")[n % 3])
-        pool.reset()
+        pool = begun(counting(2), num_workers=2, faults=RESTART, backend=("process", "thread", "serial")[n % 3])
         watched.append(Watched(pids(pool) if n % 3 == 0 else []))
         stock.append(in_a_cycle(pool))
         del pool

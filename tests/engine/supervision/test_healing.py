@@ -93,8 +93,7 @@ def supervisors() -> list[str]:
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
 def test_the_thread_ends_with_its_pool(backend: Any) -> None:
     for is_closed in (True, False):
-        pool = Pool(counting(2), backend=backend)
-        pool.reset()
+        pool = begun(counting(2), backend=backend)
         assert "remuda-supervisor" in supervisors()
         if is_closed:
             pool.close()
@@ -126,8 +125,7 @@ def test_the_program_ends_while_a_successor_is_built(script: Callable[..., Scrip
 from accidents import once
 gate = {gate!r}
 build = once({str(tmp_path / "built")!r}, lambda _: gate.wait(), skip=1)
-pool = Pool(hooked(2, build=build), faults="restart")
-pool.reset()
+pool = begun(hooked(2, build=build), faults="restart")
 os.kill(pool.workers[1].pid, signal.SIGKILL)
 gate.await_arrival()
 """

@@ -182,8 +182,7 @@ def test_new_info_columns_reach_all_workers_despite_an_interrupt() -> None:
 
 def test_an_interrupted_close_can_be_repeated() -> None:
     def body(n: int) -> list[str]:
-        pool = Pool(counting(2))
-        pool.reset()
+        pool = begun(counting(2))
         hit = interrupted(n, pool.close)
         workers = pool.workers
         pool.close()

@@ -169,59 +169,41 @@ def test_wrong_values_of_faults_are_refused(faults: Any) -> None:
 ONE = FaultPolicy("restart", max_restarts=1, backoff=0)
 
 
-def spoilt_when_built_again(directory: Path, accident: accidents.Accident, gate: Gate) -> list[Any]:
-    """Returns two envs. Env 1 dies in its first step; its successor waits at the gate and then has the accident."""
-
-    def fail(*args: Any) -> None:
-        gate.wait()
-        accident(*args)
-
-    hooks = {
-        "build": once(directory / "accident", fail, skip=1),
-        "step": once(directory / "reason", accidents.kill_myself),
-    }
-    return hooked(2, which=(1,), **hooks)
-
-
 KEPT: list[Fault] = []
 
 
 @pytest.mark.parametrize(
-    ("accident", "kind", "cause"),
+    ("accident", "num_workers", "kind", "cause"),
     [
-        (accidents.kill_myself, "death", WorkerDiedError),
-        (accidents.raise_value_error, "exception", EnvError),
-        (accidents.stop_myself, "timeout", StartTimeoutError),
+        (accidents.kill_myself, 2, "death", WorkerDiedError),
+        (accidents.raise_value_error, 2, "exception", EnvError),
+        (accidents.raise_value_error, 1, "exception", EnvError),
+        (accidents.stop_myself, 2, "timeout", StartTimeoutError),
     ],
 )
-def test_a_failed_rebuild_is_reported_with_its_kind(
-    accident: accidents.Accident, kind: str, cause: type[Exception], tmp_path: Path
+def test_a_failed_rebuild_is_reported_with_its_kind_and_env(
+    accident: accidents.Accident, num_workers: int, kind: str, cause: type[Exception], tmp_path: Path
 ) -> None:
+    """Env 1 dies in its first step. Its successor waits at the gate and then has the accident."""
     gate = Gate(tmp_path)
-    with Pool(spoilt_when_built_again(tmp_path, accident, gate), faults=ONE, start_timeout=60) as pool:
+    hooks = {
+        "build": once(tmp_path / "accident", lambda env: (gate.wait(), accident(env)), skip=1),
+        "step": once(tmp_path / "reason", accidents.kill_myself),
+    }
+    with begun(hooked(2, **hooks), num_workers=num_workers, faults=ONE, start_timeout=60) as pool:
         if kind == "timeout":
             limit_builds_of_successors(pool)
-        pool.reset()
-        assert pool.step([1, 1]).truncations.tolist() == [False, True]
+        assert pool.step([1, 1]).truncations[1]
         gate.let_pass()
         with pytest.raises(RestartLimitError) as raised:
             pool.step([1, 1])
     KEPT[:] = raised.value.faults  # a fixture of all tests checks that they hold no memory of the pool
-    assert [(fault.kind, fault.operation) for fault in KEPT] == [("death", "step"), (kind, "build")]
+    builds = [fault for fault in KEPT if fault.operation == "build"]
+    assert {fault.kind for fault in builds} == {kind}
+    assert [(fault.env_id, fault.shared) for fault in builds] == [(0, True), (1, False)][num_workers - 1 :]
+    assert {(fault.kind, fault.operation) for fault in KEPT if fault not in builds} == {("death", "step")}
     assert isinstance(raised.value.__cause__, cause)
     del raised
-
-
-def test_a_failed_rebuild_names_the_env_at_fault(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    env_fns = spoilt_when_built_again(tmp_path, accidents.raise_value_error, gate)
-    with begun(env_fns, num_workers=1, faults=ONE) as pool:
-        pool.step([1, 1])
-        gate.let_pass()
-        with pytest.raises(RestartLimitError) as raised:
-            pool.step([1, 1])
-    build = [fault for fault in raised.value.faults if fault.operation == "build"]
-    assert [(fault.env_id, fault.shared) for fault in build] == [(0, True), (1, False)]
 
 
 def test_a_worker_with_a_full_ring_can_be_sent_a_rebuild(tmp_path: Path) -> None:
@@ -246,8 +228,7 @@ def test_a_worker_with_a_full_ring_can_be_sent_a_rebuild(tmp_path: Path) -> None
 
 def test_an_env_that_fails_before_the_close_is_not_rebuilt(tmp_path: Path) -> None:
     build = once(tmp_path / "built", lambda *_: None, skip=1)
-    pool = Pool(hooked(1, which=(0,), build=build, step=accidents.raise_value_error), faults="restart")
-    pool.reset()
+    pool = begun(hooked(1, which=(0,), build=build, step=accidents.raise_value_error), faults="restart")
     pool.send([1])  # the env fails, and no call receives its result before the close
     pool.close(timeout=1e6)
     assert [path.name for path in tmp_path.iterdir()] == ["built.0"]

@@ -132,7 +132,7 @@ def test_successors_compare_their_spaces_themselves(script: Callable[..., Any]) 
 TRAINING = """
 import sys
 from remuda import EnvError, FaultPolicy, Pool, worker_info
-from pool_envs import CountingEnv
+from pool_envs import begun, CountingEnv
 
 class OwnError(Exception):
     pass
@@ -146,8 +146,7 @@ class FailingEnv(CountingEnv):
 def train(backend, on_fault, start_method):
     options = {"start_method": start_method} if start_method else {}
     policy = FaultPolicy(on_fault, backoff=0)
-    with Pool([FailingEnv] * 2, backend=backend, faults=policy, autoreset="same_step", **options) as pool:
-        pool.reset()
+    with begun([FailingEnv] * 2, backend=backend, faults=policy, autoreset="same_step", **options) as pool:
         if on_fault == "raise":
             try:
                 pool.step([0, 1])
@@ -179,8 +178,7 @@ from accidents import raise_value_error
 backend, on_fault, call = sys.argv[1:]
 env_fns = hooked(1, [0], **{call: raise_value_error})
 policy = FaultPolicy(on_fault, max_restarts=int(call == "step"))
-with Pool(env_fns, backend=backend, autoreset="disabled", faults=policy) as pool:
-    pool.reset()
+with begun(env_fns, backend=backend, autoreset="disabled", faults=policy) as pool:
     batch = pool.step([1])
     raise batch.infos[0]["fault"].error if call == "step" else pool.call("poke")
 """
