@@ -65,8 +65,9 @@ def test_fault_reports_have_the_last_seed() -> None:
         assert seeds == [(8, 0), (formula(8, 1, 1), 0), (formula(8, 1, 2), 0)]
         pool.reset(seed=[None, 5])
         pool.reset()
+        pool.reset(seed=[4, None])
         seeds = [(fault.where.seed, fault.where.resets_since_seed) for fault in step(pool, 5)]
-        assert seeds == [(5, 1), (formula(5, 1, 1), 0)]
+        assert seeds == [(5, 2), (formula(5, 1, 1), 0)]
 
 
 def test_a_reset_that_fails_has_used_its_seed(tmp_path: Path) -> None:

@@ -181,13 +181,8 @@ def test_extras_have_the_deadline_of_the_step(hang: Hang) -> None:
 def test_several_envs_hang_one_after_another() -> None:
     hangs = [Hang(lambda env, tag=tag: env.tag == tag) for tag in range(4)]
 
-    def step(env: Any, _: Any) -> None:
-        hangs[env.tag](env)
-
-    def close(env: Any) -> None:
-        hangs[env.tag].close(env)
-
-    with in_threads(hooked(4, which=range(4), step=step, close=close), "restart", 1, step_timeout=LIMIT) as pool:
+    hooks = {"step": lambda env, _: hangs[env.tag](env), "close": lambda env: hangs[env.tag].close(env)}
+    with in_threads(hooked(4, which=range(4), **hooks), "restart", 1, step_timeout=LIMIT) as pool:
         assert pool.step([1] * 4).truncations.all()
         for hang in reversed(hangs):
             hang.let_go()

@@ -14,7 +14,7 @@ import pytest
 from accidents import once
 from drawn import MINUTES
 from failing import LIMIT
-from pool_envs import HookedEnv, TextEnv, begun, counting
+from pool_envs import Diary, HookedEnv, TextEnv, begun, counting
 from programs import kill, pids_of
 
 from remuda import EnvError, FaultPolicy, InvalidEnvError, Pool, StateError, load_record
@@ -75,9 +75,15 @@ def test_a_failed_reset_is_reported_as_often_as_it_fails(
 
 
 def test_many_deaths_in_resets_and_builds_do_not_break_the_pool(tmp_path: Path) -> None:
-    deaths = round(30 * (1 + MINUTES))
-    builds = once_in_three(tmp_path)
-    with begun(obedient(2, build=builds), num_workers=2, autoreset="disabled", faults=REPORT) as pool:
+    """The worker dies in every third build after the first two."""
+    deaths, builds = round(30 * (1 + MINUTES)), Diary(tmp_path / "builds")
+
+    def build(_: Any) -> None:
+        builds.note("built")
+        if len(builds.lines()) > 2 and len(builds.lines()) % 3 == 0:
+            accidents.kill_myself()
+
+    with begun(obedient(2, build=build), num_workers=2, autoreset="disabled", faults=REPORT) as pool:
         operations = [
             report_of(pool.reset(env_ids=[1], options={"do": "kill_myself"})).operation for _ in range(deaths)
         ]
@@ -87,19 +93,6 @@ def test_many_deaths_in_resets_and_builds_do_not_break_the_pool(tmp_path: Path) 
             pass
         assert pool.step([4], [1]).rewards.tolist() == [4]
         assert len(set(pids_of(pool))) == 2
-
-
-def once_in_three(directory: Path) -> Any:
-    """Returns a hook that kills its worker in every third build after the first two."""
-    file = directory / "builds"
-
-    def build(env: Any) -> None:
-        with file.open("ab") as builds:
-            builds.write(b".")
-        if file.stat().st_size > 2 and file.stat().st_size % 3 == 0:
-            accidents.kill_myself()
-
-    return build
 
 
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])

@@ -13,13 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from accidents import die, kill_myself, raise_value_error
 from failing import MODES, failure, fault_in, faults_of, final_info
 from odd_exceptions import raising
 from pairs import each
-from pool_envs import CountingEnv, NestedEnv, begun, counting, hooked
+from pool_envs import CountingEnv, begun, counting, hooked
 from programs import kill
 from replays import at_step, broken
 
@@ -147,33 +146,6 @@ def test_a_death_reports_episode_step_seed_and_action() -> None:
         assert (error.where.seed, error.where.resets_since_seed, error.where.action) == (6, 2, 2)
         assert f"worker 0 (pid {error.pid}, envs 0, 1) died while in step" in str(error)
         assert "(env 1, episode 2, step 2, seed 6 and 2 resets, last action 2): killed by SIGKILL" in str(error)
-
-
-def test_a_report_counts_resets_since_the_last_seed() -> None:
-    with begun(hooked(1, which=[0], step=BROKEN), seed=9, backend="serial") as pool:
-        pool.reset()
-        pool.reset(seed=11)
-        pool.reset(seed=[None])
-        with pytest.raises(EnvError) as raised:
-            pool.step([1])
-        where = raised.value.failures[0].where
-        assert where is not None
-        assert (where.episode, where.seed, where.resets_since_seed) == (3, 11, 1)
-
-
-def test_a_report_has_actions_of_several_arrays() -> None:
-    class Falls(NestedEnv):
-        def step(self, action: Any) -> Any:
-            raise ValueError("fallen")
-
-    with begun([Falls], backend="serial") as pool:
-        push, choice, keys = np.array([[0.5, -0.5]], np.float32), np.array([3]), np.array([[1, 0]], np.int8)
-        with pytest.raises(EnvError) as raised:
-            pool.step({"push": push, "keys": (choice, keys)})
-        where = raised.value.failures[0].where
-        assert where is not None
-        assert where.action["push"].tolist() == [0.5, -0.5]
-        assert (int(where.action["keys"][0]), where.action["keys"][1].tolist()) == (3, [1, 0])
 
 
 def test_a_death_is_logged_once_with_env_and_worker(caplog: pytest.LogCaptureFixture) -> None:

@@ -52,18 +52,6 @@ def test_a_fault_truncates_the_episode_and_the_env_is_restarting(kind: str, mode
         assert "fault" not in batch.infos[1]
 
 
-def test_a_death_truncates_the_episodes_of_all_envs_of_the_worker(tmp_path: Path) -> None:
-    fails = once(tmp_path / "failed", die, when=lambda env: env.steps == 2)
-    with restarting(hooked(5, which=[1], step=fails), num_workers=2) as pool:  # 0 1 2 | 3 4
-        pool.step([1] * 5)
-        batch = pool.step([2] * 5)
-        reasons = [assert_cut_off(batch, row, [row, 1, 1, 1]) for row in range(3) if batch.truncations[row]]
-        # Env 0 may have published its second step before the death. That step then counts.
-        assert batch.truncations.tolist()[1:] == [True, True, False, False]
-        assert [(fault.env_id, fault.shared) for fault in reasons if fault.env_id != 0] == [(1, False), (2, True)]
-        assert batch.obs[3:].tolist() == [[3, 1, 2, 2], [4, 1, 2, 2]]
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_the_death_of_an_idle_worker_truncates_the_next_step(mode: Any) -> None:
     with restarting(counting(3), autoreset=mode) as pool:
@@ -161,37 +149,11 @@ def rows(pool: Pool, obs: Any) -> list[Any]:
 # -- during a restart ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def gate(tmp_path: Path) -> Gate:
-    return Gate(tmp_path)
-
-
-@pytest.fixture
-def failed(tmp_path: Path, gate: Gate) -> Pool:
-    """A pool of three envs after their first step, in which env 1 has died. Its second build waits at the gate."""
+def test_calls_are_answered_by_the_successor(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
     build = once(tmp_path / "built", lambda _: gate.wait(), skip=1)
-    pool = restarting(hooked(3, build=build, step=once(tmp_path / "failed", die)))
-    assert pool.step([1, 1, 1]).truncations.tolist() == [False, True, False]
-    return pool
-
-
-def test_partial_batches_do_not_wait_for_a_successor(failed: Pool, gate: Gate) -> None:
-    with failed as pool:
-        pool.send([2, 2, 2])
-        batch = pool.recv(min_envs=2)
-        assert sorted(batch.env_ids.tolist()) == [0, 2]
-        for i in (3, 4, 5):
-            pool.send([i, i], env_ids=[0, 2])
-            batch = pool.recv(min_envs=2)
-            assert sorted(batch.obs.tolist()) == [[0, 1, i, i], [2, 1, i, i]]
-        assert len(pool.recv(timeout=0)) == 0
-        gate.let_pass()
-        batch = pool.recv()
-        assert (batch.env_ids.tolist(), batch.obs.tolist()) == ([1], [[1, 1, 0, -1]])
-
-
-def test_calls_are_answered_by_the_successor(failed: Pool, gate: Gate) -> None:
-    with failed as pool:
+    with restarting(hooked(3, build=build, step=once(tmp_path / "failed", die))) as pool:
+        assert pool.step([1, 1, 1]).truncations.tolist() == [False, True, False]
         early = pool.call_async("pid")
         assert not early.done
         gate.let_pass()

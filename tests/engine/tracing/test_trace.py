@@ -172,28 +172,20 @@ def test_only_the_latest_events_are_kept(tmp_path: Path) -> None:
     assert names(trace.path, "step") == ["step env 0"] * 2
 
 
-def test_a_trace_of_all_pools_has_earlier_and_closed_pools(tmp_path: Path) -> None:
+def test_a_trace_of_all_pools_has_earlier_and_closed_pools_and_may_overlap_with_that_of_one(tmp_path: Path) -> None:
     options: Any = {"backend": "serial", "num_workers": 1}
     with Pool([CountingEnv], name="before", **options) as before:
+        outer = before.trace(tmp_path / "outer.json")
+        run(before, 1)
         with remuda.trace(tmp_path / "run.json") as trace:
             run(before, 1)
             with Pool([CountingEnv] * 2, name="within", **options) as within:
                 run(within, 2)
         run(before, 1)
+        outer.stop()
+    assert len(names(outer.path, "batch")) == 6
     assert sorted(names(trace.path, "batch")) == ["batch of 1"] * 2 + ["batch of 2"] * 3
     assert {"pool before", "pool within"} <= set(lines(trace.path).values())
-
-
-def test_two_traces_of_one_pool_may_overlap(tmp_path: Path) -> None:
-    with Pool([CountingEnv], backend="serial") as pool:
-        outer = pool.trace(tmp_path / "outer.json")
-        run(pool, 1)
-        with pool.trace(tmp_path / "inner.json"):
-            run(pool, 2)
-        run(pool, 3)
-        outer.stop()
-    assert len(names(tmp_path / "inner.json", "batch")) == 3
-    assert len(names(tmp_path / "outer.json", "batch")) == 9
 
 
 def test_a_trace_ends_with_its_pool_and_may_be_stopped_twice(tmp_path: Path) -> None:
