@@ -42,9 +42,9 @@ _NUMBERS = [hash(str(n)) for n in range(400_000)]
 @pytest.mark.parametrize("phase", ["step", "build"])
 def test_an_env_that_hangs_is_noticed_while_the_learner_holds_the_gil_in_pieces(phase: str, tmp_path: Path) -> None:
     hang = once(tmp_path / "hung", hold_the_gil, skip=int(phase == "build"))
-    limits = {"step_timeout": LIMIT} if phase == "step" else {}
-    faults = FaultPolicy("restart", backoff=0, max_restarts=9, **limits)  # type: ignore[arg-type]
-    with begun(hooked(2, **{phase: hang}), faults=faults) as pool:
+    limits: Any = {"step_timeout": LIMIT} if phase == "step" else {}
+    hooks: Any = {phase: hang}
+    with begun(hooked(2, **hooks), faults=FaultPolicy("restart", backoff=0, max_restarts=9, **limits)) as pool:
         if phase == "build":
             limit_builds_of_successors(pool)
             kill(pool, 1)

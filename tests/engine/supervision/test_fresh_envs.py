@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +122,12 @@ def test_large_messages_wait_for_the_successor() -> None:
 
 def test_large_messages_survive_a_failed_build(tmp_path: Path) -> None:
     text, gate = "x" * 3_000_000, Gate(tmp_path)
-    build = once(tmp_path / "built", lambda: (gate.wait(), broken()), skip=1)
+
+    def fail() -> None:
+        gate.wait()
+        raise ValueError("broken")
+
+    build = once(tmp_path / "built", fail, skip=1)
 
     def make() -> TextEnv:
         build()
@@ -143,7 +147,10 @@ def test_large_messages_survive_a_failed_build(tmp_path: Path) -> None:
 def test_a_key_that_appears_during_a_restart_has_one_column_in_all_workers(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     build = once(tmp_path / "built", lambda _: gate.wait(), skip=1)
-    env_fns = [partial(HookedEnv, tag, step=step_with_late_keys, **({"build": build} if tag else {})) for tag in (0, 1)]
+    env_fns = [
+        lambda: HookedEnv(0, step=step_with_late_keys),
+        lambda: HookedEnv(1, step=step_with_late_keys, build=build),
+    ]
     with begun(env_fns, faults=RESTART) as pool:
         for _ in range(2):
             pool.step([1, 1])

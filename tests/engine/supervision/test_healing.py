@@ -28,7 +28,7 @@ def healing(path: Path, start_method: str = "forkserver", **hooks: Callable[...,
     build = once(path / "built", lambda _: gate.wait(), skip=1)
     faults = FaultPolicy("restart", step_timeout=LIMIT, backoff=0)
     fns = hooked(2, build=build, **hooks)
-    return begun(fns, start_method=start_method, faults=faults), gate  # type: ignore[arg-type]
+    return begun(fns, start_method=start_method, faults=faults), gate
 
 
 @each(

@@ -74,7 +74,8 @@ def in_threads(env_fns: Any, policy: Any = "raise", num_workers: int | None = No
 def test_a_missed_deadline_is_raised_unless_threads_may_be_left(
     phase: str, num_workers: int | None, policy: Any, hang: Hang
 ) -> None:
-    faults = FaultPolicy(policy, **{f"{phase}_timeout": LIMIT})
+    limits: Any = {f"{phase}_timeout": LIMIT}
+    faults = FaultPolicy(policy, **limits)
     with Pool(hanging(3, hang, phase), backend="thread", num_workers=num_workers, faults=faults) as pool:
         if phase != "reset":
             pool.reset()
@@ -181,7 +182,7 @@ def test_extras_have_the_deadline_of_the_step(hang: Hang) -> None:
 def test_several_envs_hang_one_after_another() -> None:
     hangs = [Hang(lambda env, tag=tag: env.tag == tag) for tag in range(4)]
 
-    hooks = {"step": lambda env, _: hangs[env.tag](env), "close": lambda env: hangs[env.tag].close(env)}
+    hooks: Any = {"step": lambda env, _: hangs[env.tag](env), "close": lambda env: hangs[env.tag].close(env)}
     with in_threads(hooked(4, which=range(4), **hooks), "restart", 1, step_timeout=LIMIT) as pool:
         assert pool.step([1] * 4).truncations.all()
         for hang in reversed(hangs):

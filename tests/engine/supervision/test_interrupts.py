@@ -193,13 +193,8 @@ def test_an_interrupted_close_can_be_repeated() -> None:
     each_line(body, stride=24)
 
 
-@pytest.mark.parametrize(
-    ("parts", "recover"), [(1, None), (2, None), (2, Pool.reset), (2, Pool.discard)], ids=lambda value: str(value)[:20]
-)
-def test_an_interrupted_rollout_loses_no_result_and_leaves_a_usable_pool(
-    parts: int, recover: Callable[[Pool], Any] | None
-) -> None:
-    """It is closed, or the pool goes on without it, which undoes the split."""
+@pytest.mark.parametrize("parts", [1, 2])
+def test_an_interrupted_rollout_loses_no_result_and_leaves_a_usable_pool(parts: int) -> None:
     with begun(counting(4), num_workers=2) as pool:
 
         def act(rollout: Any) -> None:
@@ -212,10 +207,6 @@ def test_an_interrupted_rollout_loses_no_result_and_leaves_a_usable_pool(
         def body(n: int) -> list[str]:
             rollout = pool.rollout(3, parts=parts)
             hit = interrupted(n, lambda: act(rollout))
-            if recover is not None:
-                recover(pool)
-                assert len(pool.step([3] * 4)) == 4, hit
-                return hit
             rollout.close()
             sent = (rollout.actions == 5) & rollout.valid
             assert (rollout.rewards == np.where(sent, 5.0, 0.0)).all(), hit
@@ -224,6 +215,23 @@ def test_an_interrupted_rollout_loses_no_result_and_leaves_a_usable_pool(
             return hit
 
         each_line(body, first=parts, stride=24)
+
+
+@pytest.mark.parametrize("recover", [Pool.reset, Pool.discard])
+def test_an_interrupted_split_is_undone(recover: Callable[[Pool], Any]) -> None:
+    with begun(counting(4), num_workers=2) as pool:
+
+        def act() -> None:
+            for step in pool.rollout(2, parts=2):
+                step.act([1] * 2)
+
+        def body(n: int) -> list[str]:
+            hit = interrupted(n, act)
+            recover(pool)
+            assert len(pool.step([3] * 4)) == 4, hit
+            return hit
+
+        each_line(body, stride=24)
 
 
 # -- handlers of logs and signals ------------------------------------------------------------------------

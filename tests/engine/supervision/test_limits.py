@@ -186,11 +186,14 @@ def test_a_failed_rebuild_is_reported_with_its_kind_and_env(
 ) -> None:
     """Env 1 dies in its first step. Its successor waits at the gate and then has the accident."""
     gate = Gate(tmp_path)
-    hooks = {
-        "build": once(tmp_path / "accident", lambda env: (gate.wait(), accident(env)), skip=1),
-        "step": once(tmp_path / "reason", accidents.kill_myself),
-    }
-    with begun(hooked(2, **hooks), num_workers=num_workers, faults=ONE, start_timeout=60) as pool:
+
+    def fail(env: Any) -> None:
+        gate.wait()
+        accident(env)
+
+    build = once(tmp_path / "accident", fail, skip=1)
+    env_fns = hooked(2, build=build, step=once(tmp_path / "reason", accidents.kill_myself))
+    with begun(env_fns, num_workers=num_workers, faults=ONE, start_timeout=60) as pool:
         if kind == "timeout":
             limit_builds_of_successors(pool)
         assert pool.step([1, 1]).truncations[1]

@@ -134,7 +134,7 @@ def test_an_exception_reports_episode_step_seed_and_action() -> None:
 
 def test_a_death_reports_episode_step_seed_and_action() -> None:
     dies = lambda env, _: die() if (env.episodes, env.steps) == (3, 2) else None  # noqa: E731
-    with begun(hooked(3, length=4, step=dies), seed=[5, 6, 7], num_workers=2, autoreset="same_step") as pool:
+    with begun(hooked(3, length=4, step=dies), seed=5, num_workers=2, autoreset="same_step") as pool:
         for _ in range(9):
             pool.step([1, 2, 3])
         with pytest.raises(WorkerDiedError) as raised:

@@ -111,7 +111,7 @@ def test_a_failed_step_truncates_the_episodes_of_all_slots(mode: Any, kind: str,
 @pairwise(mode=MODES, is_idle=[True, False])
 def test_a_death_also_truncates_slots_after_the_end_of_their_episode(mode: Any, is_idle: bool, tmp_path: Path) -> None:
     """All episodes are truncated, even those that had just ended, so that the slots stay in step."""
-    hooks = {} if is_idle else {"step": once(tmp_path / "step", die, lambda env: env.steps == 3)}
+    hooks: Any = {} if is_idle else {"step": once(tmp_path / "step", die, lambda env: env.steps == 3)}
     with restarting(mode, length=2, **hooks) as pool:
         pool.step(np.arange(6))
         before = pool.step(np.arange(6))
