@@ -199,17 +199,6 @@ def test_observations_and_rollouts_after_a_replacement(mode: Any, on_fault: Any)
             step.act([1] * len(step.env_ids))
 
 
-def test_a_worker_below_the_limit_is_not_replaced(caplog: pytest.LogCaptureFixture) -> None:
-    with Pool(leaky(False, False, length=1), max_worker_memory=LIMIT) as pool:
-        before = pids_of(pool)
-        pool.reset()
-        for _ in range(50):
-            pool.step([1, 1])
-        assert pids_of(pool) == before
-        assert pool.stats().memory_renewals == 0
-    assert not caplog.records
-
-
 def test_a_limit_that_is_too_low_replaces_the_worker_after_each_episode() -> None:
     with begun(leaky(False, length=3), max_worker_memory=1, autoreset="same_step") as pool:
         for _ in range(3):
