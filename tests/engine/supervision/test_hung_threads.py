@@ -209,12 +209,9 @@ def test_a_rollout_goes_on_after_an_env_hangs(num_workers: int | None, hang: Han
         assert (place, fault.env_id, fault.kind) == ((0, 1), 1, "timeout")
 
 
-def test_deadlines_in_threads_are_for_single_envs() -> None:
-    faults = FaultPolicy(step_timeout=1)
-    with pytest.raises(ValueError, match=r"backend='thread' and vector_size=2: only a process can be stopped"):
-        Pool(counting(1), backend="thread", vector_size=2, faults=faults)
+def test_the_serial_backend_has_no_deadlines() -> None:
     with pytest.raises(ValueError, match=r"backend='serial': only a process can be stopped"):
-        Pool(counting(1), backend="serial", faults=faults)
+        Pool(counting(1), backend="serial", faults=FaultPolicy(step_timeout=1))
 
 
 def test_no_thread_is_left_by_a_hang_that_ends(hang: Hang) -> None:

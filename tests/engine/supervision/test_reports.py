@@ -105,13 +105,8 @@ def test_restarts_are_no_remedy_for_bugs_of_the_first_reset_or_step_and_errors_o
         pool.reset(**later)
     assert later is None or "episode 0" not in str(raised.value)
     assert "pass faults" not in str(raised.value)
-
-
-def test_an_exception_that_faces_raise_as_it_is_names_the_old_api() -> None:
-    with Pool([OldEnv], backend="serial") as pool, pytest.raises(EnvError) as raised:
-        pool.reset(seed=1)
-    assert isinstance(raised.value.__cause__, TypeError)
-    assert re.search(OLD_API, str(raised.value.__cause__))
+    if message == OLD_API:  # faces raise the cause itself
+        assert isinstance(raised.value.__cause__, TypeError) and re.search(OLD_API, str(raised.value.__cause__))
 
 
 def test_an_exception_reports_episode_step_seed_and_action() -> None:
