@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 from drawn import MINUTES, SEED
 from interrupting import Interrupt
-from pool_envs import Gate, begun, hooked
+from pool_envs import begun, hooked
 from programs import Script, await_sleep, pids_of
 
 from remuda import Pool
@@ -97,34 +96,6 @@ def interrupt(*_):
 
 signal.signal(signal.SIGINT, interrupt)
 """
-
-
-@pytest.mark.parametrize("options", [{"backend": "thread"}, {"start_method": "fork"}, {"start_method": "forkserver"}])
-def test_ctrl_c_ends_a_start_with_a_factory_that_hangs(
-    options: dict[str, Any], script: Callable[..., Script], tmp_path: Path
-) -> None:
-    gate = Gate(tmp_path)
-    run = script(
-        HANDLER
-        + f"""
-def hang(env):
-    {gate!r}.wait()
-
-for _ in range(4):
-    try:
-        Pool(hooked(2, build=hang), num_workers=2, **{options!r})
-    except KeyboardInterrupt:
-        say("over")
-""",
-        "-W",
-        "ignore",
-    )
-    for _ in range(4):
-        gate.await_arrival()
-        os.kill(run.process.pid, signal.SIGINT)
-        assert run.read_line() == "interrupted"
-        assert run.read_line() == "over"
-    assert run.await_end()[0] == 0
 
 
 def test_each_ctrl_c_interrupts_a_start_that_does_not_end(script: Callable[..., Script]) -> None:
