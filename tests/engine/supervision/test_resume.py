@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from accidents import hold_the_gil, kill_myself, raise_value_error
+from accidents import hold_the_gil, kill_myself, once, raise_value_error
 from drawn import MINUTES, SEED
 from gymnasium.wrappers import RecordEpisodeStatistics
 from pairs import each, pairwise
@@ -424,8 +424,7 @@ def test_resets_in_advance_that_are_discarded_do_not_matter(at_once: bool, seed:
     """With `at_once`, the command that fails finds none that was made in advance, and makes it first."""
 
     def rows(trace: Path) -> list[Any]:
-        env_fn = partial(FailingReset, kill_myself, trace)
-        with Pool([env_fn], resets_ahead=True, faults=resuming()) as pool:
+        with Pool([partial(FailingReset, once(trace, kill_myself))], resets_ahead=True, faults=resuming()) as pool:
             seen = [pool.reset(seed=one).obs.tolist() for one in dict.fromkeys([1, seed])]
             made = len(seen) + 1
             while not (batch := step(pool)).dones[0]:
@@ -442,20 +441,19 @@ def test_resets_in_advance_that_are_discarded_do_not_matter(at_once: bool, seed:
             seen.append(pool.recv().obs.tolist())
             return [*seen, step(pool).obs.tolist()]
 
-    (tmp_path / "done").touch()
+    (tmp_path / "done.0").touch()
     assert rows(tmp_path / "new") == rows(tmp_path / "done")
 
 
 class FailingReset(WalkEnv):
-    """A walk that fails in a reset with the option "fails", as long as a file does not exist, which it makes."""
+    """A walk that fails in a reset with the option "fails"."""
 
-    def __init__(self, act: Callable[[], object], trace: Path) -> None:
+    def __init__(self, act: Callable[[], object]) -> None:
         super().__init__(4)
-        self.act, self.trace, self.resets = act, trace, 0
+        self.act, self.resets = act, 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        if "fails" in (options or {}) and not self.trace.exists():
-            self.trace.touch()
+        if "fails" in (options or {}):
             self.act()
         self.resets += 1
         return super().reset(seed=seed, options=options)

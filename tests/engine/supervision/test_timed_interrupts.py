@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
 ]
 
-POOLS = {"thread": 24, "serial": 12, "fork": 12, "forkserver": 8}
+POOLS = {"thread": 40, "serial": 20, "fork": 16, "forkserver": 12}
 
 # The timer interrupts once, or again and again in short periods, in Pool(...) and what follows until it is closed.
 TIMED = """
@@ -89,26 +89,21 @@ def test_interrupts_at_random_instants_leave_nothing(kind: str, script: Callable
     assert run.await_end()[0] == 0
 
 
-HANDLER = """
-def interrupt(*_):
-    say("interrupted")
-    raise KeyboardInterrupt
-
-signal.signal(signal.SIGINT, interrupt)
-"""
-
-
 def test_each_ctrl_c_interrupts_a_start_that_does_not_end(script: Callable[..., Script]) -> None:
     """The thread that starts the workers is stuck, so the threads that end the pool wait for it."""
     run = script(
-        HANDLER
-        + """
+        """
 from remuda._backends.process.backend import ProcessBackend
 
 def hang(*_):
     say("stuck")
     wait_for_ever()
 
+def interrupt(*_):
+    say("interrupted")
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGINT, interrupt)
 ProcessBackend._launch = hang
 try:
     Pool(counting(2), num_workers=2)
