@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Callable
@@ -11,8 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from accidents import once, raise_value_error
+from hypothesis import given
+from hypothesis import strategies as st
 from leaky_envs import LEAK, LeakyEnv
-from pool_envs import Diary, Gate, begun, counting, gated, hooked
+from made_up_stats import each, snapshot
+from pool_envs import Gate, begun, counting, gated, hooked
 from programs import kill
 from rollout_envs import ending
 from spare_envs import step, uneven
@@ -21,7 +26,7 @@ from vector_envs import synced
 from remuda import ClosedError, EnvError, FaultPolicy, Pool, WorkerDiedError
 from remuda._watch.finding import find
 from remuda._worker.memory import own_bytes
-from remuda.stats import PoolStats
+from remuda.stats import Durations, PoolStats
 
 BACKENDS = ("process", "thread", "serial")
 MODES = ("next_step", "same_step", "disabled", "background")
@@ -157,10 +162,9 @@ def test_a_successor_continues_the_counts_of_a_killed_worker() -> None:
 
 @pytest.mark.parametrize("policy", ["raise", "restart"])
 def test_an_exception_counts_as_a_fault(policy: Any) -> None:
-    def fail(*_: Any) -> None:
-        raise ValueError("once")
-
-    with begun(hooked(2, step=fail), num_workers=1, backend="thread", faults=policy, log_advice=False) as pool:
+    with begun(
+        hooked(2, step=raise_value_error), num_workers=1, backend="thread", faults=policy, log_advice=False
+    ) as pool:
         if policy == "raise":
             with pytest.raises(EnvError):
                 pool.step([0, 0])
@@ -180,10 +184,9 @@ def test_spares_are_counted_as_envs() -> None:
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 def test_a_vector_env_is_timed_as_a_whole(mode: Any) -> None:
-    with Pool(
+    with begun(
         synced(counting(4, length=3), 2, mode), vector_size=2, backend="thread", num_workers=2, autoreset=mode
     ) as pool:
-        pool.reset()
         for _ in range(6):
             pool.step(np.zeros(4, int))
         stats = pool.stats()
@@ -228,20 +231,13 @@ def test_the_reported_memory_is_the_memory_that_is_limited() -> None:
 
 
 def test_a_restarting_worker_reports_the_memory_of_its_successor(tmp_path: Any) -> None:
-    gate, builds = Gate(tmp_path), Diary(tmp_path / "builds")
-
-    def on_build(_: Any) -> None:
-        builds.note("build")
-        if len(builds.lines()) == 2:
-            gate.wait()
-
-    with begun(hooked(2, (0,), build=on_build), num_workers=2, faults="restart") as pool:
+    gate = Gate(tmp_path)
+    build = once(tmp_path / "built", lambda _: gate.wait(), skip=1)
+    with begun(hooked(2, (0,), build=build), num_workers=2, faults="restart") as pool:
         victim = kill(pool, 0)
         assert pool.step([0, 0]).truncations.tolist() == [True, False]
         pool.send([0, 0])
         assert pool.recv(min_envs=1).env_ids.tolist() == [1]
-        while len(builds.lines()) < 2:
-            pool.recv(timeout=0.01)
         gate.await_arrival()
         amid = pool.stats()
         both, late = amid.workers, (pool.stats() - amid).workers[0]
@@ -278,3 +274,79 @@ def test_stats_report_the_current_command_of_workers(tmp_path: Any) -> None:
         assert worker.doing_since >= 0
         gate.open()
         pool.recv()
+
+
+# -- tables and scalars ----------------------------------------------------------------------------------
+
+
+MS = 1e-3
+GAMES = snapshot(steps=[each(5 * MS)] * 8, workers=1, cpu=0.01, waited=40 * MS, resets=[each(9 * MS, 10)] * 8)
+
+
+def test_a_table_has_workers_envs_the_callers_time_and_the_verdict() -> None:
+    lines = str(GAMES).splitlines()
+    assert lines[0].startswith("8 envs in 1 process workers on 2 cores: 8080 steps")
+    assert "waits for envs 100%" in lines[1]
+    assert any(line.split()[:3] == ["0", "1000", "0-7"] for line in lines)  # the columns worker, pid and envs
+    assert sum("5 ms" in line for line in lines) >= 8
+    assert lines[-1] == GAMES.verdict.text
+
+
+def test_a_table_of_many_envs_shows_the_slowest() -> None:
+    stats = snapshot(steps=[each(1 * MS)] * 99 + [each(9 * MS)], workers=50, waited=10 * MS)
+    text = str(stats)
+    assert "envs: 12 of 100, the slowest" in text
+    assert "workers: 12 of 50, the slowest" in text
+    assert any(line.split()[:1] == ["99"] and "9 ms" in line for line in text.splitlines())
+
+
+def test_scalars_are_flat_numbers_with_a_prefix() -> None:
+    scalars = GAMES.scalars()
+    assert all(name.startswith("remuda/") and type(value) is float for name, value in scalars.items())
+    assert all(math.isfinite(value) for value in scalars.values())
+    assert scalars["remuda/steps"] == 8080
+    assert scalars["remuda/step/mean_seconds"] == pytest.approx(5 * MS)
+    assert scalars["remuda/caller/waiting_share"] == pytest.approx(1.0, abs=1e-3)
+    assert "remuda/idle/p99_seconds" not in scalars  # no worker was idle
+    assert "remuda/episode_return_mean" not in scalars
+    assert set(GAMES.scalars("")) == {name.removeprefix("remuda/") for name in scalars}
+
+
+def test_a_snapshot_of_an_unused_pool_is_shown() -> None:
+    nothing = snapshot(steps=[Durations()] * 2, workers=1, waited=0.0, gathering=0.0, batches=0)
+    assert "0 steps, 0 a second" in str(nothing)
+    assert nothing.scalars()["remuda/steps"] == 0.0
+
+
+# -- durations -------------------------------------------------------------------------------------------
+
+
+seconds_lists = st.lists(st.floats(300e-9, 100.0), min_size=1, max_size=300)
+
+
+@given(seconds_lists)
+def test_counts_and_means_are_exact_and_quantiles_approximate(seconds: list[float]) -> None:
+    durations = Durations.of(seconds)
+    assert durations.count == len(seconds)
+    assert durations.total == pytest.approx(sum(seconds))
+    assert durations.mean == pytest.approx(np.mean(seconds))
+    assert durations.max == max(seconds)
+    for share in (0.5, 0.99):
+        nth = sorted(seconds)[max(0, int(np.ceil(share * len(seconds))) - 1)]
+        assert durations.quantile(share) == pytest.approx(nth, rel=0.25)
+    assert durations.p50 <= durations.p99 <= durations.max
+
+
+@given(seconds_lists, seconds_lists)
+def test_a_difference_has_the_durations_in_between(before: list[float], after: list[float]) -> None:
+    between = Durations.of(before + after) - Durations.of(before)
+    assert between.count == len(after)
+    assert between.total == pytest.approx(sum(after), abs=1e-6)
+    assert max(after) <= between.max * 1.0001 <= max(after) * 1.2502 or between.max <= max(before + after)
+    assert (Durations.of(before) + Durations.of(after)).count == len(before + after)
+
+
+def test_durations_without_events_and_outside_of_all_buckets() -> None:
+    none, wide = Durations(), Durations.of([1e-9, 1e6])
+    assert (none.count, none.mean, none.max, none.p50, none.p99) == (0, 0.0, 0.0, 0.0, 0.0)
+    assert (wide.count, wide.max) == (2, 1e6)

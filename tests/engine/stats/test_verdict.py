@@ -1,21 +1,35 @@
-"""Verdicts on made-up statistics: the name of each cause, its figures, and the advice."""
+"""Verdicts on a pool: the name of each cause, its figures, and the advice that a running pool logs.
+
+Most are on made-up statistics, since some causes depend on cores. A pool logs advice once per process, and only if its
+own measurements support the advice.
+"""
 
 from __future__ import annotations
 
+import logging
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
+from accidents import leave, raise_value_error, wait_for_ever
 from hypothesis import given
 from hypothesis import strategies as st
 from made_up_stats import BATCHES, US, each, snapshot
-from pool_envs import counting
+from pool_envs import HookedEnv, begun, counting
+from replays import at_step
 
-from remuda import Pool
+from remuda import FaultPolicy, Pool
 from remuda._engine.stats.choice import best_num_workers
-from remuda._engine.stats.verdict import advice
+from remuda._engine.stats.verdict import advice, workers_verdict
 from remuda._worker.measuring import StepCost
-from remuda.stats import Durations, PoolStats
+from remuda.stats import Durations, PoolStats, Verdict
 
 MS = 1e-3
 
@@ -31,12 +45,12 @@ CASES: dict[str, tuple[PoolStats, str, str]] = {
         "more envs a batch (16, say)",
     ),
     "a policy that takes as long as the envs": (
-        snapshot(steps=[each(5 * MS)] * 8, workers=8, cpu=0.02, waited=5 * MS, own=6 * MS),
+        snapshot(steps=GAMES, workers=8, cpu=0.02, waited=5 * MS, own=6 * MS),
         "policy",
         "more envs a batch (16, say)",
     ),
     "envs that take a bit longer than the policy": (
-        snapshot(steps=[each(5 * MS)] * 8, workers=8, cpu=0.02, waited=5.1 * MS, own=4 * MS),
+        snapshot(steps=GAMES, workers=8, cpu=0.02, waited=5.1 * MS, own=4 * MS),
         "env step",
         "pool.split(2)",
     ),
@@ -48,7 +62,8 @@ CASES: dict[str, tuple[PoolStats, str, str]] = {
     "one slow env among sixteen": (
         snapshot(steps=[each(1 * MS)] * 15 + [each(10 * MS)], workers=16, cpu=0.02, waited=10.1 * MS),
         "slow env",
-        "min_envs=15",
+        "slow env: env 15 takes 10 ms a step, the others 1 ms, and every batch of 10.1 ms waits for that; take "
+        "the others' results without it: recv(min_envs=15)",
     ),
     "one slow env among sixteen that share workers": (
         snapshot(steps=[each(1 * MS)] * 15 + [each(10 * MS)], workers=8, cpu=0.05, waited=11.5 * MS, own=2 * MS),
@@ -104,22 +119,10 @@ def test_the_verdict_names_each_cause(case: str) -> None:
     assert advice in verdict.text
     assert str(verdict) == verdict.text
     assert "\n" not in verdict.text
+    assert 0 <= verdict.saves <= 1
+    assert verdict.saves * stats.seconds <= max(stats.caller.waiting, stats.caller.own) * 1.001
     if cause != "unknown":
         assert verdict.text.startswith(f"{cause}: ")
-
-
-def test_the_verdict_has_the_figures_of_the_slow_env() -> None:
-    stats, _, _ = CASES["one slow env among sixteen"]
-    assert stats.verdict.text == (
-        "slow env: env 15 takes 10 ms a step, the others 1 ms, and every batch of 10.1 ms waits for that; take "
-        "the others' results without it: recv(min_envs=15)"
-    )
-
-
-def test_the_savings_are_at_most_the_waiting_time() -> None:
-    for stats, _, _ in CASES.values():
-        assert 0 <= stats.verdict.saves <= 1
-        assert stats.verdict.saves * stats.seconds <= max(stats.caller.waiting, stats.caller.own) * 1.001
 
 
 @pytest.mark.parametrize("case", ["sixty-four workers on two cores", "one worker for eight games"])
@@ -166,3 +169,237 @@ def test_pools_that_keep_envs_apart_get_no_advice_to_share_workers(options: Any)
     apart = replace(crowd, setup=replace(setup, envs_of_worker=crowd.setup.envs_of_worker))
     assert "num_workers" not in apart.verdict.text
     assert advice(apart) is None
+
+
+# -- advice ----------------------------------------------------------------------------------------------
+
+
+CROWD = [each(23 * US)] * 64  # CartPoles
+FASTER = "num_workers={} should be faster"
+TEXT = (
+    "remuda: worker count: of 1.5 ms a batch, your program waits 1.4 ms for 64 envs in 64 workers on 2 "
+    "cores, a step of which takes 23 us of CPU and 0 us of waiting; num_workers=2 should be faster. "
+    "(num_workers='auto' measures and chooses; log_advice=False keeps this quiet, "
+    "and pool.stats() has the details.)"
+)
+VECTORS = {"cores": 4, "vector_size": 2}  # four vector envs of two envs each
+
+
+def seen(steps: list[Durations], workers: int, waited: float, own: float = 95, **options: Any) -> PoolStats:
+    """Returns statistics on two cores. `waited` and `own` are microseconds per batch."""
+    return snapshot(steps=steps, workers=workers, waited=waited * US, own=own * US, **options)
+
+
+@pytest.mark.parametrize(
+    ("stats", "text"),
+    [
+        (seen(CROWD, 64, 1400), TEXT),
+        (seen(CROWD, 64, 1400, own=1595), None),  # the policy takes as long as the envs
+        (seen(CROWD, 64, 300, own=1195), None),  # the pool waits for too little of the time
+        (seen(CROWD, 2, 1400), None),  # the pool has too few workers to save much
+        (seen(GAMES, 1, 40_000, cpu=0.01), FASTER.format(8)),
+        (seen(GAMES, 1, 40_000, own=960_000, cpu=0.01), None),
+        (seen([each(1000 * US)] * 8, 8, 4000), None),  # all cores are busy
+        (seen([each(4 * US)] * 4, 4, 50, own=45), None),
+        (seen([each(10_000 * US)] * 8, 1, 40_400, **VECTORS), "for 4 vector envs in 1 worker on 4 cores"),
+        (seen(GAMES, 1, 40_000, cpu=0.01) - seen(GAMES, 1, 40_000, cpu=0.01), None),  # there is no measurement
+    ],
+)
+def test_advice_is_given_only_where_fewer_or_more_workers_are_faster(stats: PoolStats, text: str | None) -> None:
+    given = advice(stats)
+    assert (given is None) == (text is None)
+    assert text is None or text in str(given)
+
+
+@given(st.floats(1, 1e6), st.floats(0, 1e6), st.floats(0.1, 1e5), st.floats(0.01, 1), st.integers(1, 64), st.data())
+def test_no_advice_if_the_program_waits_less_than_half_of_the_time(
+    waited: float, own: float, step: float, cpu: float, cores: int, data: st.DataObject
+) -> None:
+    num_envs = data.draw(st.integers(1, 64))
+    workers = data.draw(st.integers(1, num_envs))
+    stats = seen([each(step * US, 20)] * num_envs, workers, waited, own, cpu=cpu, cores=cores, batches=20)
+    text = advice(stats)
+    if stats.caller.waiting < stats.seconds / 2:
+        assert text is None
+    if text is not None:
+        verdict = workers_verdict(stats)
+        assert verdict is not None
+        assert verdict.text in text
+        (suggested,) = re.findall(r"num_workers=(\d+) should", text)
+        assert int(suggested) != stats.setup.num_workers
+        assert 1 <= int(suggested) <= num_envs
+
+
+# -- when ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def advice_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    """The log of a process without earlier advice, in which every pool has advice to give."""
+    monkeypatch.setattr("remuda._engine.pool.pool.advice", lambda *_: "do something else")
+    monkeypatch.setattr("remuda._engine.stats.verdict._said", [])
+    caplog.set_level(logging.WARNING, "remuda")
+    return caplog
+
+
+def run(**options: Any) -> None:
+    with begun(counting(1), **{"backend": "thread", **options}) as pool:
+        for _ in range(600):
+            pool.step([0])
+
+
+def test_a_process_logs_advice_once(advice_log: pytest.LogCaptureFixture) -> None:
+    run()
+    run()
+    assert [record.getMessage() for record in advice_log.records] == ["do something else"]
+
+
+@pytest.mark.parametrize("options", [{"log_advice": False}, {"num_workers": "auto"}, {"backend": "serial"}])
+def test_no_advice_where_it_is_turned_off_or_of_no_use(options: Any, advice_log: pytest.LogCaptureFixture) -> None:
+    run(**options)
+    assert advice_log.records == []
+
+
+# -- causes that are planted in real pools, large enough to dominate all others --------------------------
+
+
+SHORT, LONG = 0.001, 0.04
+
+
+def sleeper(step: float, reset: float = 0.0, length: int = 1_000_000) -> Callable[[], Any]:
+    """Returns a factory of envs that sleep in each step and autoreset for these seconds."""
+    return lambda: HookedEnv(0, length, step=lambda *_: time.sleep(step), autoreset=lambda *_: time.sleep(reset))
+
+
+def verdict_of(env_fns: Sequence[Callable[[], Any]], policy: float = 0.0, **options: Any) -> Verdict:
+    with begun(env_fns, log_advice=False, **options) as pool:
+        pool.step([0] * pool.num_envs)
+        before = pool.stats()
+        for _ in range(32):
+            time.sleep(policy)
+            pool.step([0] * pool.num_envs)
+        return (pool.stats() - before).verdict
+
+
+SLOW_ENV = [sleeper(LONG if env == 5 else SHORT) for env in range(8)]
+SLOW_RESETS = [sleeper(SHORT, reset=LONG, length=4 + env) for env in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("env_fns", "options", "cause", "texts"),
+    [
+        (SLOW_ENV, {"num_workers": 8}, "slow env", ("env 5 takes", "min_envs=7")),
+        (SLOW_ENV, {"num_workers": 8, "backend": "thread"}, "slow env", ("env 5 takes", "min_envs=7")),
+        (SLOW_RESETS, {"num_workers": 4}, "slow resets", ("spares=",)),
+        ([sleeper(0.0)] * 2, {"policy": LONG, "num_workers": 2}, "policy", ()),
+        ([sleeper(0.0)] * 2, {"policy": LONG, "backend": "serial"}, "policy", ()),
+        ([sleeper(LONG / 4)] * 8, {"num_workers": 1}, "worker count", ("num_workers=8",)),
+        ([sleeper(LONG)] * 4, {"num_workers": 4}, "env step", ()),  # all envs wait at the same time
+    ],
+)
+def test_the_verdict_names_the_cause(env_fns: Any, options: Any, cause: str, texts: tuple[str, ...]) -> None:
+    verdict = verdict_of(env_fns, **options)
+    assert verdict.cause == cause, verdict
+    assert all(text in verdict.text for text in texts)
+
+
+def test_with_spares_slow_resets_are_not_the_cause() -> None:
+    verdict = verdict_of([sleeper(SHORT, reset=LONG, length=4)] * 6, spares=2)
+    assert verdict.cause != "slow resets", verdict
+
+
+def returning_infos(info: Callable[[], dict[str, Any]], length: int = 1_000_000) -> Callable[[], Any]:
+    """Returns a factory of envs that return these infos."""
+    return lambda: HookedEnv(0, length, step=lambda env, _: (env.observe(), 0.0, False, env.steps >= length, info()))
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_the_verdict_names_a_pickled_info(mode: Any) -> None:
+    env_fns = [returning_infos(lambda: {"x": 1.0, "map": np.zeros(1 << 19), "name": "one"}, length=4)] * 4
+    # The pool times one batch in 16, and on a busy machine that batch may have lost its core.
+    measured = (verdict_of(env_fns, num_workers=1, autoreset=mode) for _ in range(5))
+    verdict = next((one for one in measured if one.cause == "infos"), None)
+    assert verdict is not None
+    assert "info['map'], 4 MiB a step" in verdict.text
+
+
+@pytest.mark.parametrize(("room", "is_named"), [(1 << 16, True), (1 << 20, False)])
+def test_the_verdict_names_the_room_for_infos(room: int, is_named: bool) -> None:
+    stats = snapshot(steps=[each(6e-6)] * 4, workers=1, waited=500e-6, own=50e-6, object_bytes=room)
+    pickling = [replace(w, pickling=0.8 * w.seconds, info_key="text", info_bytes=30_000) for w in stats.workers]
+    verdict = replace(stats, workers=tuple(pickling)).verdict
+    assert verdict.cause == "infos"
+    assert ("object_bytes=262144 makes room" in verdict.text) == is_named, verdict
+
+
+def test_unpickling_of_infos_does_not_count_as_the_policy() -> None:
+    with begun([returning_infos(lambda: {"words": ["word"] * 20_000})] * 2, num_workers=2, log_advice=False) as pool:
+        before = pool.stats()
+        for _ in range(16):
+            assert len(list(pool.step([0, 0]).infos)) == 2
+        stats = pool.stats() - before
+    assert stats.caller.unpickling > 0
+    assert stats.workers[0].info_key == "words"
+    slow = snapshot(steps=[each(6e-6)] * 8, workers=2, waited=50e-6, own=500e-6)
+    read = replace(slow, caller=replace(slow.caller, unpickling=0.8 * slow.seconds))
+    assert (slow.verdict.cause, read.verdict.cause) == ("policy", "infos")
+
+
+def texts() -> Any:
+    """Returns an env with long observations, which are pickled."""
+    env = HookedEnv(step=lambda *_: ("a" * (1 << 20), 0.0, False, False, {}), reset=lambda _: ("a", {}))
+    env.observation_space = gymnasium.spaces.Text(1 << 20)
+    return env
+
+
+@pytest.mark.parametrize("env_fn", [returning_infos(lambda: {"x": 1.0}), texts])
+def test_neither_infos_with_columns_nor_observations_count_as_pickled_infos(env_fn: Any) -> None:
+    with begun([env_fn] * 2, num_workers=1, log_advice=False) as pool:
+        pool.step([0, 0])
+        before = pool.stats()
+        for _ in range(8):
+            batch = pool.step([0, 0])
+        stats = pool.stats() - before
+    assert batch.infos[0] == {"x": 1.0} or len(batch.obs[0]) == 1 << 20
+    assert [worker.pickling for worker in stats.workers] == [0.0]
+    assert stats.caller.unpickling == 0.0
+    assert stats.verdict.cause != "infos"
+
+
+def failing(how: Callable[[], Any], every: int) -> Callable[[], Any]:
+    """Returns a factory of envs that are slow to build and fail in step `every` of each episode."""
+
+    return lambda: HookedEnv(step=at_step(every, how), build=lambda _: time.sleep(LONG))
+
+
+@pytest.mark.parametrize(
+    ("how", "backend"),
+    [(wait_for_ever, "process"), (leave, "process"), (raise_value_error, "thread")],
+)
+def test_the_verdict_names_faults(how: Any, backend: Any) -> None:
+    deadline = {"step_timeout": 0.5} if how is wait_for_ever else {}
+    policy = FaultPolicy("restart", max_restarts=100, **deadline)
+    verdict = verdict_of([failing(how, 4)] * 2, backend=backend, faults=policy)
+    assert verdict.cause == "faults", verdict
+    assert "min_envs=1" in verdict.text
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_verdict_names_pytorch_threads_that_disturb_workers(threads: int) -> None:
+    """PyTorch's threads spin on the workers' cores while they wait for each other."""
+    stats = snapshot(steps=[each(6e-6)] * 8, workers=2, waited=50e-6, own=500e-6)
+    busy = replace(stats.caller, cpu=1.9 * stats.seconds, torch_threads=threads)
+    verdict = replace(stats, caller=busy).verdict
+    assert verdict.cause == "policy"
+    assert ("torch.set_num_threads(1)" in verdict.text) == (threads == 2)
+    idle = replace(busy, cpu=0.9 * stats.seconds)  # a program that uses one core has no spinning threads
+    assert "torch" not in replace(stats, caller=idle).verdict.text
+
+
+def test_the_number_of_threads_is_read_only_if_pytorch_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Pool([sleeper(0.0)], backend="serial") as pool:
+        monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(get_num_threads=lambda: 5))
+        assert pool.stats().caller.torch_threads == 5
+        monkeypatch.delitem(sys.modules, "torch")
+        assert pool.stats().caller.torch_threads is None
+        assert "torch" not in sys.modules  # `stats()` does not import PyTorch

@@ -1,10 +1,11 @@
-"""Envs that miss a deadline: the pool kills their worker, wherever it hangs.
+"""Envs that miss a deadline: the pool kills their worker, wherever it hangs, and reports its stack.
 
 The tests are independent of the machine's speed: late envs hang forever, and no other command has a deadline.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 import select
@@ -17,18 +18,17 @@ from typing import Any
 
 import pytest
 from accidents import hold_the_gil, once
-from failing import LIMIT, fault_in, keep_busy
-from pool_envs import Gate, TextEnv, counting, gated, hooked
+from failing import LIMIT, fault_in, keep_busy, limit_builds_of_successors
+from pool_envs import Gate, TextEnv, begun, counting, gated, hooked
 from programs import Script, await_sleep, kill, pids_of
 
-from remuda import EnvTimeoutError, FaultPolicy, Pool
+from remuda import EnvTimeoutError, FaultPolicy, Pool, load_record
 
 
 def test_a_deadline_is_kept_while_other_envs_keep_the_pool_busy() -> None:
-    with Pool(hooked(3, step=hold_the_gil), faults=FaultPolicy(step_timeout=LIMIT)) as pool:
-        pool.reset()
-        with pytest.raises(EnvTimeoutError):
-            keep_busy(pool)
+    faults = FaultPolicy(step_timeout=LIMIT)
+    with begun(hooked(3, step=hold_the_gil), faults=faults) as pool, pytest.raises(EnvTimeoutError):
+        keep_busy(pool)
 
 
 def compute() -> None:
@@ -39,25 +39,19 @@ def compute() -> None:
 _NUMBERS = [hash(str(n)) for n in range(400_000)]
 
 
-def test_an_env_that_hangs_is_noticed_while_the_learner_holds_the_gil_in_pieces() -> None:
-    with Pool(hooked(2, step=hold_the_gil), faults=FaultPolicy("restart", step_timeout=LIMIT, backoff=0)) as pool:
-        pool.reset()
+@pytest.mark.parametrize("phase", ["step", "build"])
+def test_an_env_that_hangs_is_noticed_while_the_learner_holds_the_gil_in_pieces(phase: str, tmp_path: Path) -> None:
+    hang = once(tmp_path / "hung", hold_the_gil, skip=int(phase == "build"))
+    limits: Any = {"step_timeout": LIMIT} if phase == "step" else {}
+    hooks: Any = {phase: hang}
+    with begun(hooked(2, **hooks), faults=FaultPolicy("restart", backoff=0, max_restarts=9, **limits)) as pool:
+        if phase == "build":
+            limit_builds_of_successors(pool)
+            kill(pool, 1)
         pool.send([1, 1])
         while pool.stats().restarts == 0:
             compute()
-        assert fault_in(pool.recv(order="slot"), 1).kind == "timeout"
-
-
-def test_a_build_that_hangs_is_noticed_while_the_learner_holds_the_gil_in_pieces(tmp_path: Path) -> None:
-    build = once(tmp_path / "built", hold_the_gil, skip=1)
-    with Pool(hooked(2, build=build), faults=FaultPolicy("restart", backoff=0, max_restarts=9)) as pool:
-        successors = pool._exchange.supervisor.workers.successors
-        assert successors is not None
-        successors.start_timeout = LIMIT  # the first workers have as long as they need
-        pool.reset()
-        kill(pool, 1)
-        while pool.stats().restarts == 0:
-            compute()
+        assert fault_in(pool.recv(order="slot"), 1).kind == ("timeout" if phase == "step" else "death")
         assert pool.reset().obs[:, 2].tolist() == [0, 0]
 
 
@@ -78,8 +72,7 @@ def test_waiting_for_a_successor_does_not_count_for_a_deadline(tmp_path: Path) -
     gate = Gate(tmp_path)
     build = once(tmp_path / "built", lambda _: gate.wait(), skip=1)
     env_fns = hooked(2, build=build, step=once(tmp_path / "hung", hold_the_gil))
-    with Pool(env_fns, faults=FaultPolicy("restart", step_timeout=LIMIT, reset_timeout=LIMIT)) as pool:
-        pool.reset()
+    with begun(env_fns, faults=FaultPolicy("restart", step_timeout=LIMIT, reset_timeout=LIMIT)) as pool:
         assert pool.step([1, 1]).truncations[1]
         pool.send([1, 1])
         assert pool.recv(timeout=2 * LIMIT).env_ids.tolist() == [0]
@@ -105,8 +98,7 @@ TEXTS = [TextEnv, lambda: TextEnv(times=LONG)]
 
 @pytest.mark.parametrize("phase", ["step", "call"])
 def test_a_worker_that_stops_within_an_answer_misses_its_deadline(phase: str) -> None:
-    with Pool(TEXTS, faults=FaultPolicy(**{f"{phase}_timeout": LIMIT})) as pool:  # type: ignore[arg-type]
-        pool.reset()
+    with begun(TEXTS, faults=FaultPolicy(**{f"{phase}_timeout": LIMIT})) as pool:  # type: ignore[arg-type]
         if phase == "call":
             call = pool.apply_async(lambda env: "b" * LONG, env_ids=[1])
         else:
@@ -121,8 +113,7 @@ def test_a_worker_that_stops_within_an_answer_misses_its_deadline(phase: str) ->
 
 
 def test_a_stopped_worker_continues_its_answer() -> None:
-    with Pool(TEXTS) as pool:
-        pool.reset()
+    with begun(TEXTS) as pool:
         pool.send(("a", "b"))
         pid = stop_within_an_answer(pool)
         assert pool.recv(timeout=0.05).obs == ("a",)
@@ -136,8 +127,7 @@ def test_a_stopped_worker_continues_its_answer() -> None:
 
 def test_time_in_which_the_pool_reads_no_answer_does_not_count() -> None:
     """The answer is late by the clock, but only because the pool did not read it meanwhile."""
-    with Pool(TEXTS, faults=FaultPolicy(step_timeout=2.0)) as pool:
-        pool.reset()
+    with begun(TEXTS, faults=FaultPolicy(step_timeout=2.0)) as pool:
         pool.send(("a", "b"))
         await_sleep(pids_of(pool)[1])
         began = time.monotonic()
@@ -149,8 +139,7 @@ def test_time_in_which_the_pool_reads_no_answer_does_not_count() -> None:
 def test_a_message_that_a_worker_does_not_read_delays_no_other_env(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     large = bytes(LONG)
-    with Pool(gated([None, gate])) as pool:
-        pool.reset()
+    with begun(gated([None, gate])) as pool:
         pool.send([1, 1])
         gate.await_arrival()
         calls = [pool.call_async("echo", large, i, env_ids=[1]) for i in range(3)]
@@ -163,8 +152,7 @@ def test_a_message_that_a_worker_does_not_read_delays_no_other_env(tmp_path: Pat
 
 
 def test_a_worker_that_does_not_read_a_message_misses_its_deadline() -> None:
-    with Pool(counting(2), faults=FaultPolicy(call_timeout=LIMIT)) as pool:
-        pool.reset()
+    with begun(counting(2), faults=FaultPolicy(call_timeout=LIMIT)) as pool:
         os.kill(pids_of(pool)[1], signal.SIGSTOP)
         call = pool.call_async("echo", bytes(LONG), env_ids=[1])
         with pytest.raises(EnvTimeoutError, match="call_timeout"):
@@ -183,8 +171,7 @@ def stand_once(skip=0):
 LIMIT = 2.0
 """
 IN_A_STEP = """
-with Pool(hooked(2, step=stand_once()), faults=FaultPolicy("restart", step_timeout=LIMIT)) as pool:
-    pool.reset()
+with begun(hooked(2, step=stand_once()), faults=FaultPolicy("restart", step_timeout=LIMIT)) as pool:
     pool.send([1, 1])
     say(pids(pool))
     {meanwhile}
@@ -283,3 +270,76 @@ def is_stopped(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in {"T", "Z"}
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+
+# -- the stack of the hung env ---------------------------------------------------------------------------
+
+
+def look_for_ever() -> None:
+    while True:
+        pass
+
+
+def spin(*_: Any) -> None:
+    look_for_ever()
+
+
+def wait_in_native_code(*_: Any) -> None:
+    ctypes.PyDLL(None).pause()  # a signal would end `pause`, but Python cannot run the handler
+
+
+def sleep(*_: Any) -> None:
+    time.sleep(1e6)
+
+
+def read_a_pipe(*_: Any) -> None:
+    os.read(os.pipe()[0], 1)
+
+
+def error_of(env_fns: list[Any]) -> EnvTimeoutError:
+    """Returns the error of a step that hangs."""
+    with begun(env_fns, faults=FaultPolicy(step_timeout=LIMIT)) as pool, pytest.raises(EnvTimeoutError) as raised:
+        pool.step([1] * len(env_fns))
+    return raised.value
+
+
+@pytest.mark.parametrize("hang", [spin, wait_in_native_code, sleep, read_a_pipe])
+def test_the_error_has_the_stack_of_the_hung_env(hang: Any) -> None:
+    innermost = "look_for_ever" if hang is spin else hang.__name__
+    error = error_of(hooked(2, step=hang))
+    stack, text = error.stack.splitlines(), str(error)
+    assert stack[0].endswith(f"in {innermost}") and __file__.rpartition("/")[2] in stack[0]
+    assert stack[-1].endswith("in step") and "pool_envs.py" in stack[-1]  # without remuda's own frames
+    assert "was killed; pass faults=" in text and f"\n  it was in, the last call first:\n    {stack[0]}\n" in text
+
+
+def test_the_crash_record_and_the_fault_have_the_stack(tmp_path: Path) -> None:
+    faults = FaultPolicy("restart", step_timeout=LIMIT)
+    with begun(hooked(2, step=spin), faults=faults, crash_dir=tmp_path) as pool:
+        batch = pool.step([1, 1])
+        fault = batch.infos[1]["fault"]
+        assert "in look_for_ever" in fault.error.stack
+        record = load_record(fault.error.record)
+        assert record.fault.stack == fault.error.stack
+
+
+@pytest.mark.parametrize("how", ["stopped", "deaf"])
+def test_a_worker_that_cannot_report_its_stack_is_killed(how: str) -> None:
+    def hang(*_: Any) -> None:
+        if how == "stopped":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        signal.pthread_sigmask(signal.SIG_BLOCK, range(1, signal.NSIG))
+        look_for_ever()
+
+    error = error_of(hooked(2, step=hang))
+    assert error.stack == "" and "it was in" not in str(error)
+
+
+def test_the_stack_of_a_deep_recursion_is_shortened() -> None:
+    def down(n: int) -> None:
+        if n == 0:
+            look_for_ever()
+        down(n - 1)
+
+    stack = error_of(hooked(1, [0], step=lambda *_: down(300))).stack.splitlines()
+    assert stack[0].endswith("in look_for_ever") and stack[-1] == "..."

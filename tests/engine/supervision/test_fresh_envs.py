@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import accidents
 import pytest
-from accidents import once, raise_value_error
-from failing import ACTS
-from pool_envs import CountingEnv, Gate, Gauge, HookedEnv, TextEnv, counting, hooked
+from accidents import die, once, raise_value_error
+from answers import DEATHS, EXCEPTIONS, SEQUENCES, answers, possible
+from answers import MODES as ALL_MODES
+from failing import ACTS, MODES, assert_cut_off, fault_in
+from late_keys import LATE, LATER, step_with_late_keys, with_a_lock
+from pairs import each, pairwise
+from pool_envs import CountingEnv, Gate, HookedEnv, TextEnv, begun, hooked
 from programs import kill
+from replays import at_step, broken
+from state_envs import Putting, take_counts
 
-from remuda import Batch, EnvError, FaultPolicy, Pool, RestartLimitError, StateError
+from remuda import EnvError, FaultPolicy, Pool, RestartLimitError, StateError, WorkerDiedError, load_record
 
 RESTART = FaultPolicy("restart", backoff=0)
 WAITING = FaultPolicy("restart", backoff=0.2)  # a delay before each restart except the first
 
 
 def restarting(env_fns: Any, faults: FaultPolicy = RESTART, **options: Any) -> Pool:
-    return Pool(env_fns, faults=faults, log_advice=False, **options)
-
-
-def observe(pool: Pool) -> Batch:
-    pool.request_obs()
-    return pool.recv()
-
-
-def clumsy(tag: int) -> Callable[[], Any]:
-    """Returns a factory of envs that fail in the second step of each episode."""
-
-    def fail(env: Any, action: int) -> None:
-        if env.steps == 2:
-            raise ValueError("broken")
-
-    return lambda: HookedEnv(tag, step=fail)
+    """Returns a pool of envs that have been reset."""
+    return begun(env_fns, faults=faults, log_advice=False, **options)
 
 
 # -- lasting attributes ----------------------------------------------------------------------------------
@@ -57,7 +49,6 @@ def test_lasting_attributes_are_set_again(kind: str, options: dict[str, Any], tm
     fail = once(tmp_path / "accident", ACTS[kind], lambda env: env.level == 12, skip=1)
     step = lambda *given: (fail(*given), grant(*given))[1]  # noqa: E731
     with restarting(hooked(2, which=(0, 1), step=step), **options) as pool:
-        pool.reset()
         pool.set_attr("wish", Wish(), lasting=True)
         pool.set_attrs("level", [10, 11], lasting=True)
         pool.set_attr("level", 12, env_ids=[1], lasting=True)
@@ -85,7 +76,6 @@ class ReservedEnv(CountingEnv):
 def test_an_exception_when_an_attribute_is_set_again_is_a_fault_of_the_build(tmp_path: Path) -> None:
     ReservedEnv.marker = tmp_path / "told"
     with restarting([ReservedEnv], FaultPolicy("restart", max_restarts=2, backoff=0), start_method="fork") as pool:
-        pool.reset()
         pool.set_attr("level", 7, lasting=True)
         kill(pool, 0)
         with pytest.raises(RestartLimitError, match="not again"):
@@ -97,8 +87,7 @@ def test_a_rebuilt_env_repeats_the_latest_call_about_each_subject_in_their_order
     def log(env: Any, call: str) -> None:
         vars(env).setdefault("calls", []).append(call)
 
-    with restarting([CountingEnv, clumsy(1)], backend="serial") as pool:
-        pool.reset()
+    with restarting(hooked(2, step=at_step(2, broken)), backend="serial") as pool:
         for about, call in (("speed", "slow"), ("size", "large"), ("speed", "fast")):
             pool.apply_async(log, (call,), about=about).result()
         pool.step([1, 1])
@@ -108,67 +97,12 @@ def test_a_rebuilt_env_repeats_the_latest_call_about_each_subject_in_their_order
 
 def test_a_failed_lasting_call_is_not_repeated() -> None:
     with restarting(hooked(2, call=raise_value_error)) as pool:
-        pool.reset()
         with pytest.raises(EnvError, match="broken"):
             pool.apply_async(lambda env: env.poke(), about="poke").result()
         kill(pool, 1)
         pool.step([1, 1])
         pool.step([1, 1])
         assert pool.stats().restarts == 1
-
-
-# -- observing -------------------------------------------------------------------------------------------
-
-
-def test_an_observe_of_a_failed_env_repeats_its_last_observation() -> None:
-    """The pool repeats the observation, since the rebuilt env does not have it."""
-    with restarting([CountingEnv, clumsy(1)]) as pool:
-        pool.reset()
-        pool.step([1, 1])
-        assert pool.step([2, 2]).truncations.tolist() == [False, True]
-        for _ in range(2):
-            batch = observe(pool)
-            assert batch.obs.tolist() == [[0, 1, 2, 2], [1, 1, 1, 1]]
-            assert not batch.truncations.any()
-            assert (batch.rewards.tolist(), list(batch.infos)) == ([0, 0], [{}, {}])
-        assert pool.step([3, 3]).obs.tolist() == [[0, 1, 3, 3], [1, 1, 0, -1]]
-        assert observe(pool).obs.tolist() == [[0, 1, 3, 3], [1, 1, 0, -1]]
-
-
-@pytest.mark.parametrize("autoreset", ["next_step", "disabled"])
-def test_an_observe_after_a_death_between_episodes_repeats_the_last_observation(autoreset: Any) -> None:
-    with restarting([short_text_env()] * 2, autoreset=autoreset) as pool:
-        pool.reset()
-        assert pool.step(("a", "b")).terminations.all()
-        kill(pool, 1)
-        batch = observe(pool)  # the pool detects the death during this call
-        assert (batch.obs, batch.truncations.tolist()) == (("a", "b"), [False, False])
-        if autoreset == "next_step":
-            assert observe(pool).obs == ("a", "b")
-            assert pool.step(("c", "d")).obs == ("", "")
-
-
-def short_text_env() -> Any:
-    """Returns a class of envs with one step per episode. Classes of functions are pickled by value."""
-
-    class ShortTextEnv(TextEnv):
-        def step(self, action: Any) -> Any:
-            obs, reward, _, truncated, info = super().step(action)
-            return obs, reward, True, truncated, info
-
-    return ShortTextEnv
-
-
-def test_without_autoreset_a_rebuilt_env_must_be_reset() -> None:
-    with restarting(counting(2, length=1), autoreset="disabled") as pool:
-        pool.reset()
-        assert pool.step([1, 1]).terminations.all()
-        kill(pool, 1)
-        while not pool.stats().restarts:  # until the pool has noticed the death
-            pass
-        with pytest.raises(StateError, match="env 1; call reset first"):
-            pool.step([2, 2])
-        assert pool.reset(env_ids=[1]).obs.tolist() == [[1, 1, 0, -1]]
 
 
 # -- between two processes -------------------------------------------------------------------------------
@@ -189,20 +123,248 @@ def test_large_messages_wait_for_the_successor() -> None:
 
 
 def test_large_messages_survive_a_failed_build(tmp_path: Path) -> None:
-    text, builds = "x" * 3_000_000, Gauge(tmp_path / "builds")
-    gate = Gate(tmp_path)
+    text, gate = "x" * 3_000_000, Gate(tmp_path)
+
+    def fail() -> None:
+        gate.wait()
+        raise ValueError("broken")
+
+    build = once(tmp_path / "built", fail, skip=1)
 
     def make() -> TextEnv:
-        builds.enter()
-        if builds.entries() == 2:
-            gate.wait()
-            raise ValueError("broken")
+        build()
         return TextEnv()
 
     with restarting([TextEnv, make]) as pool:
-        pool.reset()
         kill(pool, 1)
         assert pool.step(("a", "b")).truncations.tolist() == [False, True]
         pool.send_reset(options={"text": text}, env_ids=[1])
         gate.let_pass()
         assert pool.recv().obs == (text,)
+
+
+# -- columns of infos ------------------------------------------------------------------------------------
+
+
+def test_a_key_that_appears_during_a_restart_has_one_column_in_all_workers(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    build = once(tmp_path / "built", lambda _: gate.wait(), skip=1)
+    env_fns = [
+        lambda: HookedEnv(0, step=step_with_late_keys),
+        lambda: HookedEnv(1, step=step_with_late_keys, build=build),
+    ]
+    with begun(env_fns, faults=RESTART) as pool:
+        for _ in range(2):
+            pool.step([1, 1])
+        kill(pool, 1)
+        assert "fault" in pool.step([1, 1]).infos[1]
+        gate.await_arrival()
+        pool.send([1, 1])
+        for action in (LATE, LATE, LATER, LATER):  # the successor receives these new keys when it starts
+            batch = pool.recv(min_envs=1)
+            assert batch.env_ids.tolist() == [0]
+            pool.send([action], env_ids=[0])
+        gate.open()
+        pool.recv()
+        for step, action in enumerate((1, LATE, LATER, 1, LATER), 1):
+            infos = pool.step([action, action]).infos
+            expected = {"tag": 1.0, "steps": step}
+            expected |= {"late": 10.0 * action + 1} if action >= LATE else {}
+            expected |= {"later": 100 * action + 1} if action >= LATER else {}
+            assert infos[1] == expected
+            assert infos[0] == {**expected, **{key: infos[0][key] for key in ("tag", "steps")}} | {
+                key: value - 1 for key, value in expected.items() if key.startswith("late")
+            }
+
+
+# -- the last observation --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("when", [3, 0])
+def test_a_result_that_cannot_be_sent_is_not_the_last_observation(when: int, mode: Any, tmp_path: Path) -> None:
+    """`when`: the step with an info that cannot be pickled, or 0 for the reset."""
+    bad, deadly = once(tmp_path / "bad", with_a_lock), once(tmp_path / "dead", die, when=lambda env: env.steps == 5)
+
+    def reset(env: HookedEnv) -> Any:
+        return (env.observe(), bad(env) or {}) if when == 0 else None
+
+    def step(env: HookedEnv, action: Any) -> Any:
+        deadly(env)
+        return (env.observe(), 1.0, False, False, bad(env) or {}) if env.steps == when else None
+
+    with begun(hooked(2, reset=reset, autoreset=reset, step=step), faults=RESTART, autoreset=mode) as pool:
+        seen: list[list[int]] = []
+        cut = 0
+        while cut < (1 if when == 0 else 2):
+            batch = pool.step([len(seen)] * 2)
+            if batch.truncations[1]:
+                assert_cut_off(batch, 1, seen[-1])
+                cut += 1
+                if mode == "disabled":
+                    batch = pool.reset(env_ids=[1])
+                    seen.append(batch.obs[0].tolist())
+                    continue
+            seen.append(batch.obs[1].tolist())
+
+
+def test_the_last_observation_is_right_after_several_results_that_cannot_be_sent(tmp_path: Path) -> None:
+    """The worker stays and rebuilds the env each time."""
+    bad = [once(tmp_path / f"bad {n}", with_a_lock, when=lambda env: env.steps == 2) for n in range(3)]
+    fails = once(tmp_path / "failed", accidents.raise_value_error, when=lambda env: env.steps == 4)
+
+    def step(env: HookedEnv, action: Any) -> Any:
+        fails(env)
+        info = next((found for hook in bad if (found := hook(env))), None)
+        return None if info is None else (env.observe(), 1.0, False, False, info)
+
+    with Pool(hooked(2, step=step), num_workers=1, faults=RESTART, autoreset="same_step") as pool:
+        last = pool.reset().obs[1].tolist()
+        ends = 0
+        for action in range(20):
+            batch = pool.step([action] * 2)
+            if batch.truncations[1]:
+                assert_cut_off(batch, 1, last)
+                ends += 1
+            last = batch.obs[1].tolist()
+        assert ends == 4
+
+
+# -- each command has one answer, whatever has failed and whenever that was noticed ----------------------
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES, ids="-".join)
+@pytest.mark.parametrize("autoreset", ALL_MODES)
+def test_answers_do_not_depend_on_the_fault(autoreset: Any, sequence: tuple[str, ...]) -> None:
+    fates = possible(sequence, DEATHS + EXCEPTIONS)
+    expected, *others = answers(fates, sequence, num_workers=len(fates), autoreset=autoreset)
+    if exceptions := possible(sequence, EXCEPTIONS):
+        for backend in ("thread", "serial"):
+            others += answers(exceptions, sequence, backend=backend, autoreset=autoreset)
+    assert others == [expected] * len(others)
+
+
+@pytest.mark.parametrize(("fate", "first"), [(("before", "death"), "observe"), (("step", "exception"), "step")])
+def test_the_end_is_reported_once_and_then_the_last_observation_repeated(fate: tuple[str, str], first: str) -> None:
+    sequence = (first, "observe", "step", "observe", "reset", "step")
+    (seen,) = answers([fate], sequence, autoreset="disabled")
+    last = [1.0, 1.0]
+    assert seen[0] == [(last, None, 0.0, False, True, True)]
+    assert seen[1] == seen[3] == [(last, None, 0.0, False, False, None)]
+    assert seen[2] == "expected envs that have been reset, got env ...; call reset first"
+    assert seen[4][0][0] == [0.0, 0.0]
+    assert seen[5][0][0] == [1.0, 2.0]
+
+
+# -- states: faults in set_state, and after it -----------------------------------------------------------
+
+
+@each(kind=["death", "exception"], mode=MODES)
+def test_a_fault_after_set_state_repeats_the_observation_of_the_state(mode: Any, kind: str, tmp_path: Path) -> None:
+    fail = once(tmp_path / "once", ACTS[kind], lambda env: env.last_action == 9)
+    extras = {"steps": lambda env: env.steps}
+    with begun(hooked(2, step=fail), seed=0, autoreset=mode, faults=RESTART, extras=extras) as pool:
+        pool.step([1, 1])
+        states = pool.get_state(state_fns=(take_counts, Putting()))
+        for _ in range(4):
+            pool.step([1, 1])
+        put = pool.set_state(states)
+        assert put.obs[:, 2].tolist() == [1, 1]
+        batch = pool.step([0, 9])
+        assert batch.truncations.tolist() == [False, True]
+        last = batch.final_obs if mode == "same_step" else batch.obs
+        assert last[1].tolist() == put.obs[1].tolist()
+        assert batch.extras["steps"].tolist() == [2, 0 if mode == "same_step" else 1]
+        if mode == "disabled":
+            pool.reset(env_ids=[1])
+        assert pool.step([0, 0]).obs[1, 2] == (0 if mode == "next_step" else 1)
+
+
+@pairwise(is_idle=[True, False], mode=MODES)
+def test_a_rebuilt_env_has_no_state_before_its_reset(mode: Any, is_idle: bool, tmp_path: Path) -> None:
+    fail = once(tmp_path / "once", raise_value_error, lambda env: env.last_action == 9)
+    fns = take_counts, Putting()
+    with begun(hooked(2, step=fail), seed=0, autoreset=mode, faults=RESTART) as pool:
+        if is_idle:
+            kill(pool, 1)
+            with pytest.raises((StateError, WorkerDiedError)):
+                pool.get_state([1], state_fns=fns)
+        else:
+            assert pool.step([0, 9]).truncations.tolist() == [False, True]
+        if mode != "same_step" or is_idle:  # in the other cases the row of the fault begins the next episode
+            for _ in range(2):
+                with pytest.raises(StateError, match="env 1"):
+                    pool.get_state(state_fns=fns)
+        if is_idle:
+            assert pool.step([0, 0]).truncations.tolist() == [False, True]
+            if mode != "same_step":
+                with pytest.raises(StateError, match="env 1"):
+                    pool.get_state([1], state_fns=fns)
+        if mode == "disabled":
+            pool.reset(env_ids=[1])
+        pool.step([0, 0])
+        assert len(pool.get_state(state_fns=fns)) == 2
+
+
+def test_a_renewed_env_has_no_state_before_its_reset() -> None:
+    fns = take_counts, Putting()
+    with begun(hooked(2, length=1), faults=FaultPolicy(renew_every=1)) as pool:
+        pool.step([0, 0])
+        with pytest.raises(StateError, match="got envs 0, 1, rebuilt and not reset yet"):
+            pool.get_state(state_fns=fns)
+        pool.request_obs()
+        assert pool.recv(order="slot").obs[:, 2].tolist() == [1, 1]
+        pool.step([0, 0])
+        assert len(pool.get_state(state_fns=fns)) == 2
+
+
+@pytest.mark.parametrize("kind", ["death", "exception"])
+def test_set_state_is_repeated_after_a_fault(kind: str, tmp_path: Path) -> None:
+    fail = once(tmp_path / "once", ACTS[kind], lambda env: env.tag == 1)
+    with begun(hooked(2), seed=0, faults=RESTART) as pool:
+        pool.step([1, 1])
+        states = pool.get_state(state_fns=(take_counts, Putting(fail)))
+        pool.step([1, 1])
+        batch = pool.set_state(states)
+        assert (batch.obs[:, 2].tolist(), batch.truncations.any()) == ([1, 1], False)
+        assert pool.stats().restarts == (kind == "death")
+        assert pool.step([0, 0]).obs[:, 2].tolist() == [2, 2]
+
+
+def test_without_restarts_a_failed_set_state_needs_a_reset(tmp_path: Path) -> None:
+    fail = once(tmp_path / "once", raise_value_error, lambda env: env.tag == 1)
+    with begun(hooked(2), num_workers=1) as pool:
+        pool.step([1, 1])
+        states = pool.get_state(state_fns=(take_counts, Putting(fail)))
+        with pytest.raises(EnvError, match="env 1 .* in reset"):
+            pool.set_state(states)
+        with pytest.raises(StateError, match="expected envs that have been reset, got env 1"):
+            pool.step([0, 0])
+        pool.discard()  # discards the result of env 0, because its state was set
+        assert pool.set_state(states).obs[:, 2].tolist() == [1, 1]
+
+
+def test_reports_count_steps_from_the_state(tmp_path: Path) -> None:
+    fail = once(tmp_path / "once", raise_value_error, lambda env: env.last_action == 9)
+    with begun(hooked(2, step=fail), num_workers=1) as pool:
+        for _ in range(3):
+            pool.step([1, 1])
+        states = pool.get_state(state_fns=(take_counts, Putting()))
+        pool.reset()
+        pool.set_state(states)
+        with pytest.raises(EnvError, match="step 4"):
+            pool.step([0, 9])
+
+
+def test_only_a_record_of_an_episode_without_set_state_can_be_replayed(tmp_path: Path) -> None:
+    fail = lambda env, action: raise_value_error() if action == 9 else None  # noqa: E731
+    with Pool(hooked(2, step=fail), faults=RESTART, autoreset="disabled", crash_dir=tmp_path) as pool:
+        records = []
+        for _ in range(2):
+            pool.reset(seed=0)
+            records.append(load_record(fault_in(pool.step([1, 9]), 1).record or ""))
+            pool.reset(env_ids=[1])
+            pool.set_state(pool.get_state(state_fns=(take_counts, Putting())))
+            records.append(load_record(fault_in(pool.step([1, 9]), 1).record or ""))
+    assert [record.is_whole for record in records] == [True, False] * 2
+    assert records[1].kinds.tolist()[-2:] == [5, 4]

@@ -12,6 +12,7 @@ from failing import ACTS, MODES, final_info
 from pairs import each, pairwise
 from pool_envs import DiceEnv, counting, hooked
 from programs import kill
+from replays import at_step, broken
 from vector_envs import plain
 
 from remuda import Fault, FaultPolicy, Pool
@@ -58,18 +59,15 @@ def test_seeds_are_derived_from_the_last_given_seed(kind: str, num_workers: int,
 
 
 def test_fault_reports_have_the_last_seed() -> None:
-    def fail(env: Any, _: Any) -> None:
-        if env.steps == 2:
-            raise ValueError("broken")
-
-    with restarting(hooked(2, step=fail, length=2)) as pool:
+    with restarting(hooked(2, step=at_step(2, broken), length=2)) as pool:
         pool.reset(seed=7)
         seeds = [(fault.where.seed, fault.where.resets_since_seed) for fault in step(pool, 8)]
         assert seeds == [(8, 0), (formula(8, 1, 1), 0), (formula(8, 1, 2), 0)]
         pool.reset(seed=[None, 5])
         pool.reset()
+        pool.reset(seed=[4, None])
         seeds = [(fault.where.seed, fault.where.resets_since_seed) for fault in step(pool, 5)]
-        assert seeds == [(5, 1), (formula(5, 1, 1), 0)]
+        assert seeds == [(5, 2), (formula(5, 1, 1), 0)]
 
 
 def test_a_reset_that_fails_has_used_its_seed(tmp_path: Path) -> None:

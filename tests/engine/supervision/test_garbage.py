@@ -49,8 +49,7 @@ def trace(frame, event, _):
     return trace
 
 def scenario():
-    with Pool(counting(2), num_workers=2, faults=RESTART) as pool:
-        pool.reset()
+    with begun(counting(2), num_workers=2, faults=RESTART) as pool:
         pid = kill(pool, 1)
         step_until_restarted(pool, 1, pid)
         assert pool.workers[0].exitcode is None
@@ -61,8 +60,7 @@ before = -1
 while before < len(collected):
     before, watched = len(collected), []
     for n in range(6):
-        pool = Pool(counting(2), num_workers=2, faults=RESTART, backend=("process", "thread", "serial")[n % 3])
-        pool.reset()
+        pool = begun(counting(2), num_workers=2, faults=RESTART, backend=("process", "thread", "serial")[n % 3])
         watched.append(Watched(pids(pool) if n % 3 == 0 else []))
         stock.append(in_a_cycle(pool))
         del pool
@@ -87,10 +85,16 @@ def test_garbage_is_collected_at_any_line(script: Callable[..., Script]) -> None
     assert run.await_end() == (0, "", "")
 
 
+def run_to_its_end(script: Callable[..., Script], code: str) -> None:
+    run = script(f'{HEAD}{code}say("ended")')
+    assert run.read_line() == "ended"
+    assert run.await_end() == (0, "", "")
+
+
 def test_garbage_in_the_thread_that_starts_a_successor_of_the_same_pool(script: Callable[..., Script]) -> None:
-    run = script(
-        HEAD
-        + """
+    run_to_its_end(
+        script,
+        """
 is_starting, is_dropped = threading.Event(), threading.Event()
 
 def collect_at_the_start(frame, event, _):
@@ -109,18 +113,15 @@ cycle = in_a_cycle(pool)
 del pool, cycle
 is_dropped.set()
 watched.await_end()
-say("ended")
-"""
+""",
     )
-    assert run.read_line() == "ended"
-    assert run.await_end() == (0, "", "")
 
 
 def test_garbage_in_a_search_for_descendants_that_the_pool_in_it_waits_for(script: Callable[..., Script]) -> None:
     """The supervisor of pool A searches, while that of B waits for the end of the search. A's thread collects B."""
-    run = script(
-        HEAD
-        + """
+    run_to_its_end(
+        script,
+        """
 a_searches, b_waits, is_dropped = threading.Event(), threading.Event(), threading.Event()
 
 def collect_in_a_search(frame, event, _):
@@ -148,18 +149,15 @@ is_dropped.set()
 watched.await_end()
 step_until_restarted(a, 1, pid)
 a.close()
-say("ended")
-"""
+""",
     )
-    assert run.read_line() == "ended"
-    assert run.await_end() == (0, "", "")
 
 
 def test_garbage_in_a_log_handler_that_another_thread_waits_for(script: Callable[..., Script]) -> None:
     """A worker of the pool has died, which another thread logs with the same handler."""
-    run = script(
-        HEAD
-        + """
+    run_to_its_end(
+        script,
+        """
 class Handler(logging.Handler):
     def acquire(self):
         if threading.current_thread() is not threading.main_thread():
@@ -183,8 +181,5 @@ watched = Watched(pids(pools[0]))
 pools[0].reset()
 logging.getLogger("program").warning("collect")
 watched.await_end()
-say("ended")
-"""
+""",
     )
-    assert run.read_line() == "ended"
-    assert run.await_end() == (0, "", "")

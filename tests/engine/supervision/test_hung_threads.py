@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from failing import LIMIT, MODES, ask, assert_cut_off, fault_in, rejoin
 from pairs import each
-from pool_envs import Hook, counting, hooked
+from pool_envs import Hook, begun, counting, hooked
 from rollout_envs import fill
+from state_envs import Putting, take_counts
 
 from remuda import BrokenPoolError, EnvTimeoutError, FaultPolicy, Pool
 from remuda._system.interpreter import has_gil
@@ -63,15 +64,19 @@ def hanging(num_envs: int, hang: Hang, *phases: str, **hooks: Hook) -> list[Any]
 
 
 def in_threads(env_fns: Any, policy: Any = "raise", num_workers: int | None = None, **options: Any) -> Pool:
-    """Returns a pool of threads. Options whose names end with "timeout" are those of its policy."""
+    """Returns a pool of threads after a reset. Options whose names end with "timeout" are those of its policy."""
     limits = {name: options.pop(name) for name in list(options) if name.endswith("timeout")}
     faults = FaultPolicy(policy, backoff=0, abandon_hung_threads=policy == "restart", **limits)
-    return Pool(env_fns, backend="thread", num_workers=num_workers, faults=faults, **options)
+    return begun(env_fns, backend="thread", num_workers=num_workers, faults=faults, **options)
 
 
-@each(phase=["step", "reset", "call"], num_workers=[None, 1])
-def test_a_missed_deadline_is_raised(phase: str, num_workers: int | None, hang: Hang) -> None:
-    with in_threads(hanging(3, hang, phase), num_workers=num_workers, **{f"{phase}_timeout": LIMIT}) as pool:
+@each(phase=["step", "reset", "call"], num_workers=[None, 1], policy=["raise", "restart"])
+def test_a_missed_deadline_is_raised_unless_threads_may_be_left(
+    phase: str, num_workers: int | None, policy: Any, hang: Hang
+) -> None:
+    limits: Any = {f"{phase}_timeout": LIMIT}
+    faults = FaultPolicy(policy, **limits)
+    with Pool(hanging(3, hang, phase), backend="thread", num_workers=num_workers, faults=faults) as pool:
         if phase != "reset":
             pool.reset()
         with pytest.raises(EnvTimeoutError) as raised:
@@ -102,7 +107,6 @@ def test_an_env_that_hangs_is_rebuilt(mode: Any, num_workers: int | None) -> Non
     with in_threads(
         hanging(3, hang, "step"), "restart", num_workers, step_timeout=LIMIT, autoreset=mode, frames=2
     ) as pool:
-        pool.reset()
         pool.step([1, 1, 1])
         batch = pool.step([2, 2, 2])
         fault = assert_cut_off(batch, 1, [1, 1, 1, 1])
@@ -120,24 +124,12 @@ def test_an_env_that_hangs_is_rebuilt(mode: Any, num_workers: int | None) -> Non
             np.testing.assert_array_equal(one.obs, copy)
 
 
-def test_a_thread_is_left_only_if_the_policy_permits_it(hang: Hang) -> None:
-    faults = FaultPolicy("restart", step_timeout=LIMIT)
-    with Pool(hanging(2, hang, "step"), backend="thread", faults=faults) as pool:
-        pool.reset()
-        with pytest.raises(EnvTimeoutError, match="step_timeout"):
-            pool.step([1, 1])
-        assert pool.recv().env_ids.tolist() == [0]
-        with pytest.raises(BrokenPoolError, match="env 1 was lost"):
-            pool.reset()
-
-
-@each(mode=["next_step", "same_step"], num_workers=[None, 1])
-def test_autoresets_have_the_deadline_of_resets(mode: Any, num_workers: int | None, hang: Hang) -> None:
+@each(options=[{"autoreset": "next_step"}, {"autoreset": "same_step"}, {"resets_ahead": True}], num_workers=[None, 1])
+def test_autoresets_have_the_deadline_of_resets(options: Any, num_workers: int | None, hang: Hang) -> None:
     env_fns = hanging(2, hang, "autoreset", length=1)
-    with in_threads(env_fns, "restart", num_workers, reset_timeout=LIMIT, autoreset=mode) as pool:
-        pool.reset()
+    with in_threads(env_fns, "restart", num_workers, reset_timeout=LIMIT, **options) as pool:
         batch = pool.step([1, 1])
-        if mode == "next_step":  # the reset is repeated
+        if pool.autoreset == "next_step":  # the reset is repeated
             batch = pool.step([1, 1])
             assert not batch.truncations.any()
         else:
@@ -145,18 +137,11 @@ def test_autoresets_have_the_deadline_of_resets(mode: Any, num_workers: int | No
         assert batch.obs.tolist() == [[0, 2, 0, -1], [1, 1, 0, -1]]
 
 
-@pytest.mark.parametrize("policy", ["raise", "restart"])
-def test_resets_in_advance_have_the_deadline_of_resets(policy: str, hang: Hang) -> None:
-    """The env is late in a reset that nobody has requested. The reset that would have used it reports that."""
-    env_fns = hanging(2, hang, "autoreset", length=1)
-    with in_threads(env_fns, policy, reset_timeout=LIMIT, resets_ahead=True) as pool:
-        pool.reset()
+def test_a_late_reset_in_advance_is_raised_by_the_reset_that_would_have_used_it(hang: Hang) -> None:
+    with in_threads(hanging(2, hang, "autoreset", length=1), reset_timeout=LIMIT, resets_ahead=True) as pool:
         assert pool.step([1, 1]).terminations.all()
-        if policy == "restart":
-            assert pool.step([1, 1]).obs.tolist() == [[0, 2, 0, -1], [1, 1, 0, -1]]
-        else:
-            with pytest.raises(EnvTimeoutError, match="reset_timeout"):
-                pool.step([1, 1])
+        with pytest.raises(EnvTimeoutError, match="reset_timeout"):
+            pool.step([1, 1])
 
 
 @pytest.mark.parametrize("num_workers", [None, 1])
@@ -166,7 +151,6 @@ def test_a_lasting_call_that_hangs_costs_the_episode_and_is_not_repeated(num_wor
         env.unwrapped.tag += 100
 
     with in_threads(hanging(2, hang, "call"), "restart", num_workers, call_timeout=LIMIT) as pool:
-        pool.reset()
         call = pool.apply_async(mark, about="mark", env_ids=[1])
         with pytest.raises(EnvTimeoutError, match="call_timeout"):
             call.result()
@@ -178,17 +162,9 @@ def test_a_lasting_call_that_hangs_costs_the_episode_and_is_not_repeated(num_wor
 
 @pytest.mark.parametrize("num_workers", [None, 1])
 def test_states_have_the_deadline_of_calls_and_resets(num_workers: int | None, hang: Hang) -> None:
-    def take(env: Any) -> Any:
-        return env.unwrapped.steps
-
-    def put(env: Any, steps: int) -> None:
-        env.unwrapped.poke()
-        env.unwrapped.steps = steps
-
     with in_threads(hanging(2, hang, "call"), "restart", num_workers, reset_timeout=LIMIT) as pool:
-        pool.reset()
         pool.step([1, 1])
-        states = pool.get_state(state_fns=(take, put))
+        states = pool.get_state(state_fns=(take_counts, Putting(lambda env: env.poke())))
         assert pool.set_state(states).obs[:, 2].tolist() == [1, 1]  # the rebuilt env gets the state
 
 
@@ -199,7 +175,6 @@ def test_extras_have_the_deadline_of_the_step(hang: Hang) -> None:
         return float(env.unwrapped.steps)
 
     with in_threads(hanging(2, hang), "restart", step_timeout=LIMIT, extras={"level": level}) as pool:
-        pool.reset()
         assert_cut_off(pool.step([1, 1]), 1, [1, 1, 0, -1])
         assert rejoin(pool, [1, 1]).extras["level"].tolist() == [3, 1]
 
@@ -207,14 +182,8 @@ def test_extras_have_the_deadline_of_the_step(hang: Hang) -> None:
 def test_several_envs_hang_one_after_another() -> None:
     hangs = [Hang(lambda env, tag=tag: env.tag == tag) for tag in range(4)]
 
-    def step(env: Any, _: Any) -> None:
-        hangs[env.tag](env)
-
-    def close(env: Any) -> None:
-        hangs[env.tag].close(env)
-
-    with in_threads(hooked(4, which=range(4), step=step, close=close), "restart", 1, step_timeout=LIMIT) as pool:
-        pool.reset()
+    hooks: Any = {"step": lambda env, _: hangs[env.tag](env), "close": lambda env: hangs[env.tag].close(env)}
+    with in_threads(hooked(4, which=range(4), **hooks), "restart", 1, step_timeout=LIMIT) as pool:
         assert pool.step([1] * 4).truncations.all()
         for hang in reversed(hangs):
             hang.let_go()
@@ -222,20 +191,17 @@ def test_several_envs_hang_one_after_another() -> None:
         assert pool.step([2] * 4).obs.tolist() == [[tag, 1, 1, 2] for tag in range(4)]
 
 
-def test_a_pool_is_closed_while_an_env_hangs() -> None:
-    hang = Hang()
+def test_a_pool_is_closed_while_an_env_hangs(hang: Hang) -> None:
+    """The thread finds its memory gone, and touches nothing."""
     pool = in_threads(hanging(2, hang, "step"), "restart", step_timeout=LIMIT)
-    pool.reset()
     assert pool.step([1, 1]).truncations.tolist() == [False, True]
     pool.close()
     assert not any(worker.is_alive() for worker in pool.workers)
-    hang.let_go()  # the thread finds its memory gone, and touches nothing
 
 
 @pytest.mark.parametrize("num_workers", [None, 1])
 def test_a_rollout_goes_on_after_an_env_hangs(num_workers: int | None, hang: Hang) -> None:
     with in_threads(hanging(2, hang, "step"), "restart", num_workers, step_timeout=LIMIT) as pool:
-        pool.reset()
         rollout = fill(pool.rollout(4))
         assert rollout.rewards.T.tolist() == [[1, 1, 1, 1], [0, 0, 1, 1]]
         assert rollout.truncations.T.tolist() == [[False] * 4, [True, False, False, False]]
@@ -243,18 +209,14 @@ def test_a_rollout_goes_on_after_an_env_hangs(num_workers: int | None, hang: Han
         assert (place, fault.env_id, fault.kind) == ((0, 1), 1, "timeout")
 
 
-def test_deadlines_in_threads_are_for_single_envs() -> None:
-    faults = FaultPolicy(step_timeout=1)
-    with pytest.raises(ValueError, match=r"backend='thread' and vector_size=2: only a process can be stopped"):
-        Pool(counting(1), backend="thread", vector_size=2, faults=faults)
+def test_the_serial_backend_has_no_deadlines() -> None:
     with pytest.raises(ValueError, match=r"backend='serial': only a process can be stopped"):
-        Pool(counting(1), backend="serial", faults=faults)
+        Pool(counting(1), backend="serial", faults=FaultPolicy(step_timeout=1))
 
 
 def test_no_thread_is_left_by_a_hang_that_ends(hang: Hang) -> None:
     before = set(threading.enumerate())
     with in_threads(hanging(2, hang, "step"), "restart", 1, step_timeout=LIMIT) as pool:
-        pool.reset()
         assert pool.step([1, 1]).truncations.any()
         hang.let_go()
     for thread in set(threading.enumerate()) - before:

@@ -1,4 +1,4 @@
-"""Interrupts of the caller while the pool handles a fault: no result is lost, and no later call hangs.
+"""Interrupts of the caller while the pool handles a fault, or runs an env: no result is lost, and no later call hangs.
 
 A signal handler may raise between any two lines. Here a tracer raises at the n-th line of the engine, for increasing n,
 until the operation ends before that line.
@@ -9,23 +9,27 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import accidents
 import numpy as np
 import pytest
-from accidents import raise_value_error
+from accidents import once, raise_value_error
 from drawn import MINUTES
 from failing import LIMIT, MODES, fault_in
 from interrupting import Interrupt, interrupting
+from odd_exceptions import raising
 from pairs import each
-from pool_envs import counting, hooked
+from pool_envs import begun, counting, hooked
 from programs import kill, pids_of
+from vector_envs import plain
 
 import remuda
-from remuda import BrokenPoolError, EnvError, FaultPolicy, Pool, WorkerDiedError
+from remuda import BrokenPoolError, EnvError, FaultPolicy, Pool, StateError, WorkerDiedError
 
 PACKAGE = Path(remuda.__file__).parent
 ENGINE = (str(PACKAGE / "_engine"),)
@@ -96,8 +100,7 @@ def test_a_restart_completes_despite_an_interrupt(mode: Any) -> None:
 
 def test_a_death_is_raised_or_recorded_despite_an_interrupt() -> None:
     def body(n: int) -> list[str]:
-        with Pool(counting(2)) as pool:
-            pool.reset()
+        with begun(counting(2)) as pool:
             kill(pool, 1)
             hit = interrupted(n, lambda: (pool.send([1] * 2), pool.recv(), pool.recv()), WorkerDiedError)
             pool.discard()
@@ -165,8 +168,7 @@ def test_new_info_columns_reach_all_workers_despite_an_interrupt() -> None:
     def step(env: Any, action: Any) -> Any:
         return env.observe(), 0.0, False, False, {f"key {n}": float(n + env.tag) for n in range(int(action))}
 
-    with Pool(hooked(3, which=range(3), step=step)) as pool:
-        pool.reset()
+    with begun(hooked(3, which=range(3), step=step)) as pool:
         keys = 0
 
         def body(n: int) -> list[str]:
@@ -184,8 +186,7 @@ def test_new_info_columns_reach_all_workers_despite_an_interrupt() -> None:
 
 def test_an_interrupted_close_can_be_repeated() -> None:
     def body(n: int) -> list[str]:
-        pool = Pool(counting(2))
-        pool.reset()
+        pool = begun(counting(2))
         hit = interrupted(n, pool.close)
         workers = pool.workers
         pool.close()
@@ -198,8 +199,7 @@ def test_an_interrupted_close_can_be_repeated() -> None:
 
 @pytest.mark.parametrize("parts", [1, 2])
 def test_an_interrupted_rollout_loses_no_result_and_leaves_a_usable_pool(parts: int) -> None:
-    with Pool(counting(4), num_workers=2) as pool:
-        pool.reset()
+    with begun(counting(4), num_workers=2) as pool:
 
         def act(rollout: Any) -> None:
             for step in rollout:
@@ -223,8 +223,7 @@ def test_an_interrupted_rollout_loses_no_result_and_leaves_a_usable_pool(parts: 
 
 @pytest.mark.parametrize("recover", [Pool.reset, Pool.discard])
 def test_an_interrupted_split_is_undone(recover: Callable[[Pool], Any]) -> None:
-    with Pool(counting(4), num_workers=2) as pool:
-        pool.reset()
+    with begun(counting(4), num_workers=2) as pool:
 
         def act() -> None:
             for step in pool.rollout(2, parts=2):
@@ -251,8 +250,7 @@ def test_a_log_handler_that_raises_loses_no_death(mode: Any, kind: Any, capsys: 
 
     logged: list[int] = []
     handler, logger = Raising(), logging.getLogger("remuda")
-    with Pool(counting(4), faults=RESTART, autoreset=mode) as pool:
-        pool.reset()
+    with begun(counting(4), faults=RESTART, autoreset=mode) as pool:
         logger.addHandler(handler)
         try:
             for env in (1, 2, 3):
@@ -306,3 +304,121 @@ def _signal_after(turns: int, died: threading.Event) -> None:
     for _ in range(turns):
         died.is_set()
     signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)  # type: ignore[arg-type]
+
+
+# -- Ctrl-C in an env that the caller steps: no fault, and nothing restarts ------------------------------
+
+
+interrupt = raising(KeyboardInterrupt)
+
+
+@pytest.mark.parametrize("phase", ["reset", "step", "call"])
+def test_ctrl_c_reaches_the_caller(phase: str, tmp_path: Path) -> None:
+    hooks = {phase: once(tmp_path / "interrupted", interrupt)}
+    with Pool(hooked(2, **hooks), backend="serial", faults="restart") as pool:
+        with pytest.raises(KeyboardInterrupt):
+            pool.reset(), pool.step([1, 1]), pool.call("poke")
+        if pool.pending:
+            pool.recv()
+        if phase != "call":
+            with pytest.raises(StateError, match="env 1; call reset first"):
+                pool.step([1, 1])
+        pool.reset()
+        assert not pool.step([1, 1]).truncations.any()
+
+
+def test_ctrl_c_in_a_vector_env_reaches_the_caller(tmp_path: Path) -> None:
+    step = once(tmp_path / "step", interrupt)
+    with begun(plain(1, 2, step=step), vector_size=2, backend="serial") as pool:
+        with pytest.raises(KeyboardInterrupt):
+            pool.step([0, 0])
+        pool.reset()
+        pool.step([0, 0])
+
+
+def test_ctrl_c_reaches_the_caller_from_a_rebuild_and_the_rebuild_is_repeated(tmp_path: Path) -> None:
+    hooks = {
+        "build": once(tmp_path / "interrupted", interrupt, skip=1),
+        "step": once(tmp_path / "reason", accidents.raise_value_error),
+    }
+    with begun(hooked(2, **hooks), backend="serial", faults="restart", autoreset="same_step") as pool:
+        with pytest.raises(KeyboardInterrupt):
+            pool.step([1, 1])
+        batch = pool.recv()
+        assert (batch.truncations.tolist(), batch.obs[1].tolist()) == ([False, True], [1, 1, 0, -1])
+        assert pool.step([1, 1]).obs[1].tolist() == [1, 1, 1, 1]
+
+
+class Stop(KeyboardInterrupt):
+    """An exception that can be pickled but not unpickled."""
+
+    def __init__(self, code: int = 3, *, reason: str) -> None:
+        super().__init__(reason, code)
+
+
+def stop() -> Stop:
+    return Stop(reason="told")
+
+
+class Handler:
+    def __init__(self, handle: Callable[..., None]) -> None:
+        self.handle = handle
+
+    def __call__(self, *args: Any) -> None:
+        self.handle(*args)
+
+
+@pytest.fixture
+def handled() -> Iterator[Callable[[Any], object]]:
+    """Sets the handler of SIGUSR1."""
+    before = signal.getsignal(signal.SIGUSR1)
+    yield partial(signal.signal, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+@each(
+    phase=["build", "reset", "step", "extras", "call", "state", "rollout", "rebuild", "close"],
+    make=[stop, KeyboardInterrupt, TimeoutError, SystemExit, GeneratorExit],
+    wrap=[lambda handle: handle, partial, Handler, lambda handle: Handler(handle).__call__],
+)
+def test_the_exception_of_a_signal_handler_reaches_the_caller(
+    make: Any, phase: str, wrap: Callable[[Any], Any], handled: Callable[[Any], object], tmp_path: Path
+) -> None:
+    error = make()
+
+    def handle(*_: Any) -> None:
+        raise error
+
+    def interrupt_in(*phases: str) -> Callable[..., Any]:
+        act = partial(signal.raise_signal, signal.SIGUSR1)
+        return once(tmp_path / "interrupted", lambda *_: act()) if phase in phases else lambda *_: None
+
+    handled(wrap(handle))
+    hooks = {name: interrupt_in(name) for name in ("build", "reset", "call")}
+    hooks["step"] = accidents.raise_value_error if phase == "rebuild" else interrupt_in("step", "rollout")
+    hooks["close"] = interrupt_in("close", "rebuild")
+    extras: Any = {"steps": (lambda env: interrupt_in("extras")() or env.steps, ((), int))}
+    with (
+        pytest.raises(type(error)) as raised,
+        Pool(hooked(2, **hooks), backend="serial", faults="restart", extras=extras) as pool,
+    ):
+        pool.reset()
+        if phase == "rollout":
+            pool.rollout(2)
+        pool.step([1, 1])
+        pool.call("poke")
+        pool.get_state(state_fns=(interrupt_in("state"), lambda env, state: None))
+    assert raised.value is error
+
+
+def test_the_exception_of_a_handler_that_an_env_sets_for_its_step_is_a_fault(handled: Callable[[Any], object]) -> None:
+    def step(env: Any, action: Any) -> None:
+        handled(raising(TimeoutError))
+        try:
+            signal.raise_signal(signal.SIGUSR1)
+        finally:
+            handled(signal.SIG_DFL)
+
+    says = "env 1 .* raised TimeoutError in step"
+    with begun(hooked(2, step=step), backend="serial") as pool, pytest.raises(EnvError, match=says):
+        pool.step([1, 1])

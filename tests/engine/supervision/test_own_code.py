@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pairs import pairwise
+from pairs import each, pairwise
 
 # Notes each function outside remuda, the standard library, NumPy and Gymnasium that a thread of a pool calls.
 WATCH = """
@@ -115,7 +116,7 @@ with tempfile.TemporaryDirectory() as builds:
     error = attempt(pool.step, [STEP, KILL])
     while not isinstance(error, RestartLimitError):
         error = attempt(pool.step, [STEP, STEP])
-    assert "SpaceMismatchError in build" in str(error), error
+    assert "SpaceMismatchError in build" in str(error) and "got env 1: " in str(error), error
     assert isinstance(error.__cause__.__cause__, SpaceMismatchError), error.__cause__.__cause__
     report(pool)
 """
@@ -132,7 +133,7 @@ def test_successors_compare_their_spaces_themselves(script: Callable[..., Any]) 
 TRAINING = """
 import sys
 from remuda import EnvError, FaultPolicy, Pool, worker_info
-from pool_envs import CountingEnv
+from pool_envs import begun, CountingEnv
 
 class OwnError(Exception):
     pass
@@ -146,8 +147,7 @@ class FailingEnv(CountingEnv):
 def train(backend, on_fault, start_method):
     options = {"start_method": start_method} if start_method else {}
     policy = FaultPolicy(on_fault, backoff=0)
-    with Pool([FailingEnv] * 2, backend=backend, faults=policy, autoreset="same_step", **options) as pool:
-        pool.reset()
+    with begun([FailingEnv] * 2, backend=backend, faults=policy, autoreset="same_step", **options) as pool:
         if on_fault == "raise":
             try:
                 pool.step([0, 1])
@@ -162,8 +162,7 @@ if worker_info() is None:
 WAYS = [("process", "forkserver"), ("process", "fork"), ("thread", ""), ("serial", "")]
 
 
-@pytest.mark.parametrize("on_fault", ["restart", "raise"])
-@pytest.mark.parametrize(("backend", "start_method"), WAYS if sys.platform == "linux" else WAYS[2:])
+@each(on_fault=["restart", "raise"], backend__start_method=WAYS if sys.platform == "linux" else WAYS[2:])
 def test_a_module_that_trains_while_it_is_imported(
     backend: str, start_method: str, on_fault: str, script: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -180,15 +179,17 @@ from accidents import raise_value_error
 backend, on_fault, call = sys.argv[1:]
 env_fns = hooked(1, [0], **{call: raise_value_error})
 policy = FaultPolicy(on_fault, max_restarts=int(call == "step"))
-with Pool(env_fns, backend=backend, autoreset="disabled", faults=policy) as pool:
-    pool.reset()
+with begun(env_fns, backend=backend, autoreset="disabled", faults=policy) as pool:
     batch = pool.step([1])
     raise batch.infos[0]["fault"].error if call == "step" else pool.call("poke")
 """
 BACKENDS = ["process", "thread", "serial"] if sys.platform == "linux" else ["thread", "serial"]
 
 
-@pairwise(backend=BACKENDS, on_fault=["restart", "raise"], call=["build", "reset", "step", "call"])
+@each(
+    backend__call=[*product(BACKENDS[:1], ["build", "reset", "step", "call"]), ("thread", "step"), ("serial", "call")],
+    on_fault=["restart", "raise"],
+)
 def test_python_prints_the_exception_of_an_env_as_the_cause(
     backend: str, on_fault: str, call: str, script: Callable[..., Any]
 ) -> None:

@@ -197,7 +197,7 @@ def test_wrong_limits_of_recording_are_refused(name: str, value: Any) -> None:
 # -- actions and options ---------------------------------------------------------------------------------
 
 
-def test_records_with_actions_of_several_arrays(tmp_path: Path) -> None:
+def test_reports_and_records_have_actions_of_several_arrays(tmp_path: Path) -> None:
     class Pressed(NestedEnv):
         def step(self, action: Any) -> Any:
             if action["keys"][0] == 3:
@@ -210,6 +210,10 @@ def test_records_with_actions_of_several_arrays(tmp_path: Path) -> None:
         with pytest.raises(EnvError) as raised:
             for i, push in enumerate(pushes):
                 pool.step({"push": push, "keys": (np.array([3 if i == 11 else 1]), np.ones((1, 2), np.int8))})
+    where = raised.value.failures[0].where
+    assert where is not None
+    np.testing.assert_array_equal(where.action["push"], pushes[-1, 0])
+    assert (int(where.action["keys"][0]), where.action["keys"][1].tolist()) == (3, [1, 1])
     record = load_record(raised.value.record or "")
     assert [action.shape[1:] for action in record.actions] == [(2,), (), (2,)]
     np.testing.assert_array_equal(record.actions[0][-1], pushes[-1, 0])

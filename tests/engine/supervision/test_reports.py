@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import pickle
 import re
 import signal
+import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from accidents import die
-from failing import final_info
+from accidents import die, kill_myself, raise_value_error
+from failing import MODES, failure, fault_in, faults_of, final_info
 from odd_exceptions import raising
-from pool_envs import CountingEnv, NestedEnv, counting, hooked
+from pairs import each
+from pool_envs import CountingEnv, begun, counting, hooked
 from programs import kill
+from replays import at_step, broken
 
 from remuda import (
     BrokenPoolError,
@@ -79,57 +83,34 @@ class OldEnv(CountingEnv):
 
 
 @pytest.mark.parametrize(
-    ("env_fns", "reset", "message"),
+    ("env_fns", "first", "later", "message"),
     [
-        (hooked(1, [0], reset=BROKEN), {}, "broken"),
-        (hooked(1, [0], step=BROKEN), {}, "broken"),
-        (hooked(1, [0], step=lambda env, _: (env.observe(), 0.0, False, {})), {}, r"expected step\(\) to return"),
-        ([OldEnv], {"seed": 1}, OLD_API),
-        ([OldEnv], {"options": {}}, OLD_API),
+        (hooked(1, [0], reset=BROKEN), {}, None, "broken"),
+        (hooked(1, [0], step=BROKEN), {}, None, "broken"),
+        (hooked(1, [0], step=lambda env, _: (env.observe(), 0.0, False, {})), {}, None, r"expected step\(\) to return"),
+        ([OldEnv], {"seed": 1}, None, OLD_API),
+        ([OldEnv], {"options": {}}, None, OLD_API),
+        ([OldEnv], {}, {"seed": 1}, OLD_API),
+        (hooked(1, [0], length=2, step=lambda env, _: "text" if env.episodes == 2 else None), {}, {}, "expected step"),
     ],
 )
-def test_restarts_are_no_remedy_for_bugs_of_the_first_reset_or_step(env_fns: Any, reset: Any, message: str) -> None:
-    with Pool(env_fns, backend="serial") as pool:
-        with pytest.raises(EnvError, match=message) as raised:
-            pool.reset(**reset)
+def test_restarts_are_no_remedy_for_bugs_of_the_first_reset_or_step_and_errors_of_the_protocol(
+    env_fns: Any, first: Any, later: Any, message: str
+) -> None:
+    """Errors of the protocol repeat in each episode, also if the first one has none."""
+    with Pool(env_fns, backend="serial") as pool, pytest.raises(EnvError, match=message) as raised:
+        pool.reset(**first)
+        for _ in range(4):
             pool.step([0])
-        assert "pass faults" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("env_fns", "reset", "message"),
-    [
-        (hooked(1, [0], length=2, step=lambda env, _: "text" if env.episodes == 2 else None), {}, "expected step"),
-        ([OldEnv], {"seed": 1}, OLD_API),
-    ],
-)
-def test_restarts_are_no_remedy_for_errors_of_the_protocol(env_fns: Any, reset: Any, message: str) -> None:
-    """They repeat in each episode, also if the first one has none."""
-    with Pool(env_fns, backend="serial") as pool:
-        pool.reset()
-        with pytest.raises(EnvError, match=message) as raised:
-            for _ in range(4):
-                pool.step([0])
-            pool.reset(**reset)
-        assert "episode 0" not in str(raised.value)
-        assert "pass faults" not in str(raised.value)
-
-
-def test_an_exception_that_faces_raise_as_it_is_names_the_old_api() -> None:
-    with Pool([OldEnv], backend="serial") as pool, pytest.raises(EnvError) as raised:
-        pool.reset(seed=1)
-    assert isinstance(raised.value.__cause__, TypeError)
-    assert re.search(OLD_API, str(raised.value.__cause__))
-
-
-def broken_in_third_step(env: Any, _: Any) -> None:
-    if env.steps == 3:
-        raise ValueError("broken")
+        pool.reset(**later)
+    assert later is None or "episode 0" not in str(raised.value)
+    assert "pass faults" not in str(raised.value)
+    if message == OLD_API:  # faces raise the cause itself
+        assert isinstance(raised.value.__cause__, TypeError) and re.search(OLD_API, str(raised.value.__cause__))
 
 
 def test_an_exception_reports_episode_step_seed_and_action() -> None:
-    with Pool(hooked(3, step=broken_in_third_step)) as pool:
-        pool.reset(seed=40)
+    with begun(hooked(3, step=at_step(3, broken)), seed=40) as pool:
         pool.step([7, 8, 9])
         pool.step([7, 8, 9])
         with pytest.raises(EnvError) as raised:
@@ -143,13 +124,12 @@ def test_an_exception_reports_episode_step_seed_and_action() -> None:
         )
         assert isinstance(raised.value.__cause__, ValueError)
         assert isinstance(raised.value.__cause__.__cause__, RemoteTraceback)
-        assert "broken_in_third_step" in str(raised.value.__cause__.__cause__)
+        assert "in broken" in str(raised.value.__cause__.__cause__)
 
 
 def test_a_death_reports_episode_step_seed_and_action() -> None:
     dies = lambda env, _: die() if (env.episodes, env.steps) == (3, 2) else None  # noqa: E731
-    with Pool(hooked(3, length=4, step=dies), num_workers=2, autoreset="same_step") as pool:
-        pool.reset(seed=[5, 6, 7])
+    with begun(hooked(3, length=4, step=dies), seed=5, num_workers=2, autoreset="same_step") as pool:
         for _ in range(9):
             pool.step([1, 2, 3])
         with pytest.raises(WorkerDiedError) as raised:
@@ -163,38 +143,8 @@ def test_a_death_reports_episode_step_seed_and_action() -> None:
         assert "(env 1, episode 2, step 2, seed 6 and 2 resets, last action 2): killed by SIGKILL" in str(error)
 
 
-def test_a_report_counts_resets_since_the_last_seed() -> None:
-    with Pool(hooked(1, which=[0], step=BROKEN), backend="serial") as pool:
-        pool.reset(seed=9)
-        pool.reset()
-        pool.reset(seed=11)
-        pool.reset(seed=[None])
-        with pytest.raises(EnvError) as raised:
-            pool.step([1])
-        where = raised.value.failures[0].where
-        assert where is not None
-        assert (where.episode, where.seed, where.resets_since_seed) == (3, 11, 1)
-
-
-def test_a_report_has_actions_of_several_arrays() -> None:
-    class Falls(NestedEnv):
-        def step(self, action: Any) -> Any:
-            raise ValueError("fallen")
-
-    with Pool([Falls], backend="serial") as pool:
-        pool.reset()
-        push, choice, keys = np.array([[0.5, -0.5]], np.float32), np.array([3]), np.array([[1, 0]], np.int8)
-        with pytest.raises(EnvError) as raised:
-            pool.step({"push": push, "keys": (choice, keys)})
-        where = raised.value.failures[0].where
-        assert where is not None
-        assert where.action["push"].tolist() == [0.5, -0.5]
-        assert (int(where.action["keys"][0]), where.action["keys"][1].tolist()) == (3, [1, 0])
-
-
 def test_a_death_is_logged_once_with_env_and_worker(caplog: pytest.LogCaptureFixture) -> None:
-    with Pool(counting(8), num_workers=2, faults="restart", autoreset="same_step") as pool:
-        pool.reset()
+    with begun(counting(8), num_workers=2, faults="restart", autoreset="same_step") as pool:
         kill(pool, 1)
         pool.step([1] * 8)
     record: Any
@@ -210,21 +160,20 @@ def test_a_log_has_the_consequence_before_the_workers_output(caplog: pytest.LogC
         print("sim stuck", flush=True)
         die()
 
-    with Pool(
+    with begun(
         hooked(1, which=[0], step=stick), faults="restart", autoreset="same_step", worker_output="capture"
     ) as pool:
-        pool.reset()
         pool.step([1])
     (record,) = caplog.records
     first, *rest = record.message.splitlines()
     assert first.endswith("; it is restarted at once")
     assert rest[-1].strip() == "sim stuck"
+    assert "sim stuck" in pool.workers[0].output()
 
 
 def test_a_log_has_the_time_of_the_restart(caplog: pytest.LogCaptureFixture) -> None:
     policy = FaultPolicy("restart", backoff=0.25, max_restarts=2)
-    with Pool(counting(1), faults=policy, autoreset="same_step") as pool:
-        pool.reset()
+    with begun(counting(1), faults=policy, autoreset="same_step") as pool:
         for _ in range(2):
             kill(pool, 0)
             pool.step([1])
@@ -239,8 +188,7 @@ def test_equal_exceptions_are_logged_as_one(caplog: pytest.LogCaptureFixture) ->
     def step(env: Any, action: Any) -> None:
         raise ValueError("odd" if env.tag == 7 else "broken")
 
-    with Pool(hooked(10, range(1, 10), step=step), num_workers=1, faults="restart", autoreset="same_step") as pool:
-        pool.reset()
+    with begun(hooked(10, range(1, 10), step=step), num_workers=1, faults="restart", autoreset="same_step") as pool:
         pool.step([1] * 10)
     logged: list[Any] = caplog.records
     assert [(record.env, re.sub(r" \(env.*\)| \(episode.*\)", "", record.message)) for record in logged] == [
@@ -255,8 +203,7 @@ def test_equal_exceptions_are_raised_as_one() -> None:
     def step(env: Any, action: Any) -> None:
         raise ValueError(f"{env!r} at {env.tag * 0xABCD + 0x7F41003653C0:#x} is no good")
 
-    with Pool(hooked(64, range(64), step=step), num_workers=4) as pool:
-        pool.reset()
+    with begun(hooked(64, range(64), step=step), num_workers=4) as pool:
         with pytest.raises(EnvError, match=r"^envs 0-63 \(workers 0-3\) raised ValueError in step: <pool") as raised:
             pool.step([1] * 64)
         assert len(raised.value.failures) == 64
@@ -266,8 +213,7 @@ def test_equal_exceptions_are_raised_as_one() -> None:
 def test_a_fault_can_be_pickled_and_keeps_its_text() -> None:
     """Faults in infos may be sent to a logger or another machine."""
     faults = FaultPolicy("restart", backoff=0)
-    with Pool(hooked(2, step=BROKEN), faults=faults, autoreset="same_step") as pool:
-        pool.reset()
+    with begun(hooked(2, step=BROKEN), faults=faults, autoreset="same_step") as pool:
         fault = final_info(pool.step([1, 1]), 1)["fault"]
         kill(pool, 0)
         death = final_info(pool.step([1, 1]), 0)["fault"]
@@ -281,10 +227,9 @@ def test_a_fault_can_be_pickled_and_keeps_its_text() -> None:
 def test_a_format_may_name_worker_and_env_in_every_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Records that concern no worker or env, such as that of the last crash record, also have these fields."""
     crash_dir = CrashDir(tmp_path, max_files=1)
-    with Pool(hooked(1, which=[0], step=BROKEN), backend="serial", crash_dir=crash_dir) as pool:
-        pool.reset()
-        with pytest.raises(EnvError):
-            pool.step([0])
+    env_fns = hooked(1, which=[0], step=BROKEN)
+    with begun(env_fns, backend="serial", crash_dir=crash_dir) as pool, pytest.raises(EnvError):
+        pool.step([0])
     (record,) = caplog.records
     line = logging.Formatter("[%(worker)s %(env)s] %(message)s").format(record)
     assert line.startswith("[None None] ") and "max_files=1" in line
@@ -293,10 +238,80 @@ def test_a_format_may_name_worker_and_env_in_every_record(tmp_path: Path, caplog
 def test_the_log_record_of_a_fault_precedes_its_row_even_if_recv_does_not_wait(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with Pool(hooked(2, [1], step=die), num_workers=2, faults="restart") as pool:
-        pool.reset()
+    with begun(hooked(2, [1], step=die), num_workers=2, faults="restart") as pool:
         pool.send([0, 0])
         rows = 0
         while rows < 2:
             rows += len(pool.recv(timeout=0))
         assert len([record for record in caplog.records if record.name == "remuda"]) == 1
+
+
+# -- several failures together ---------------------------------------------------------------------------
+
+
+def test_failures_are_raised_together_in_order() -> None:
+    faults = faults_of(3)
+    faults.add_failures([failure(2)], [2])
+    faults.add_failure(failure(None))
+    faults.add_failures([failure(0)], [0])
+    with pytest.raises(EnvError) as raised:
+        faults.raise_any()
+    assert [f.env_id for f in raised.value.failures] == [None, 0, 2]
+    assert raised.value.env_ids == (0, 2)
+    assert str(raised.value) == (
+        "all envs (worker 0) raised ValueError in step: wrong; envs 0, 2 (worker 0) raised ValueError in step: wrong"
+    )
+    faults.raise_any()
+
+
+def test_faults_are_raised_together_deaths_first() -> None:
+    faults = faults_of(4)
+    deaths = [
+        WorkerDiedError(worker=w, pid=9, exitcode=-9, env_ids=(2 * w, 2 * w + 1), operation="step") for w in range(2)
+    ]
+    faults.add_failure(failure())
+    for death in deaths:
+        faults.add_death(death.env_ids, death, awaited=True)
+    with pytest.raises(WorkerDiedError) as raised:
+        faults.raise_any()
+    assert raised.value is deaths[0]
+    second, raising = raised.value.others
+    assert second is deaths[1]
+    assert isinstance(raising, EnvError)
+    assert f"; and {second}; and {raising}" in str(raised.value)
+    faults.raise_any()  # all faults have been raised
+
+
+def _death_in_a_call(pool: Pool) -> None:
+    pool.call("poke")
+
+
+def _death_while_idle(pool: Pool) -> None:
+    kill(pool, 1)
+    pool.call("poke")
+
+
+def _exception(pool: Pool) -> None:
+    raise fault_in(pool.step([1, 1]), 1).error
+
+
+@each(fault=[_death_in_a_call, _death_while_idle, _exception], mode=MODES)
+def test_an_error_whose_fault_the_pool_keeps_does_not_keep_the_pool(fault: Any, mode: Any) -> None:
+    def raise_and_drop() -> weakref.ref[Pool]:
+        faults = FaultPolicy("restart", backoff=0)
+        pool = begun(hooked(2, step=raise_value_error, call=kill_myself), faults=faults, autoreset=mode)
+        with suppress(WorkerDiedError, EnvError):
+            try:
+                fault(pool)
+            except BaseException as error:
+                kept.append(error)  # its traceback has this frame, and so the pool
+                raise
+        kept.append(kept)
+        return weakref.ref(pool)
+
+    kept: list[Any] = []
+    gone = raise_and_drop()
+    assert len(kept) == 2
+    del kept
+    while gone() is not None:  # the supervisor may be handling an event
+        gc.collect()

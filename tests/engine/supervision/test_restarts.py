@@ -1,27 +1,43 @@
-"""Restarts: each env that fails is restarted by itself, and the others never miss a step."""
+"""Restarts: each env that fails is restarted by itself, and the others never miss a step.
+
+The pool notices and mends faults also while the program does not call it.
+"""
 
 from __future__ import annotations
 
 import copy
 import itertools
+import logging
+import os
+import signal
+import threading
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import accidents
 import pytest
-from accidents import die, once
-from failing import ACTS, MODES, assert_cut_off, fault_in, policy_against, rejoin
+from accidents import die, once, raise_value_error
+from failing import ACTS, LIMIT, MODES, assert_cut_off, fault_in, policy_against, rejoin
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
 from pairs import each, pairwise
-from pool_envs import ColourSpace, Gate, NestedEnv, SampleEnv, assert_same, counting, hooked
-from programs import Watched, kill, pids_of
+from pool_envs import ColourSpace, Gate, HookedEnv, NestedEnv, SampleEnv, assert_same, begun, counting, hooked
+from programs import Script, Watched, collect, kill, pids_of
+from spare_envs import step, tags
 
-from remuda import EnvError, Fault, FaultPolicy, Pool, WorkerDiedError
+from remuda import BrokenPoolError, EnvError, Fault, FaultPolicy, Pool, StateError, WorkerDiedError, load_record
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="worker processes need Linux")
+
+RESTART = FaultPolicy("restart", backoff=0)
 
 
-def restarting(env_fns: Any, **options: Any) -> Pool:
-    return Pool(env_fns, **{"faults": FaultPolicy("restart", backoff=0), "log_advice": False, **options})
+def restarting(env_fns: Any, seed: int | None = None, **options: Any) -> Pool:
+    """Returns a pool of envs that have been reset."""
+    return begun(env_fns, seed, **{"faults": RESTART, "log_advice": False, **options})
 
 
 # -- batches ---------------------------------------------------------------------------------------------
@@ -30,8 +46,7 @@ def restarting(env_fns: Any, **options: Any) -> Pool:
 @pairwise(kind=["death", "exception"], mode=MODES)
 def test_a_fault_truncates_the_episode_and_the_env_is_restarted(kind: str, mode: Any, tmp_path: Path) -> None:
     fails = once(tmp_path / "failed", ACTS[kind], when=lambda env: env.steps == 3)
-    with restarting(hooked(3, step=fails), autoreset=mode) as pool:
-        pool.reset(seed=7)
+    with restarting(hooked(3, step=fails), seed=7, autoreset=mode) as pool:
         for i in (1, 2):
             pool.step([i, i, i])
         batch = pool.step([3, 3, 3])
@@ -50,23 +65,9 @@ def test_a_fault_truncates_the_episode_and_the_env_is_restarted(kind: str, mode:
         assert "fault" not in batch.infos[1]
 
 
-def test_a_death_truncates_the_episodes_of_all_envs_of_the_worker(tmp_path: Path) -> None:
-    fails = once(tmp_path / "failed", die, when=lambda env: env.steps == 2)
-    with restarting(hooked(5, which=[1], step=fails), num_workers=2) as pool:  # 0 1 2 | 3 4
-        pool.reset()
-        pool.step([1] * 5)
-        batch = pool.step([2] * 5)
-        reasons = [assert_cut_off(batch, row, [row, 1, 1, 1]) for row in range(3) if batch.truncations[row]]
-        # Env 0 may have published its second step before the death. That step then counts.
-        assert batch.truncations.tolist()[1:] == [True, True, False, False]
-        assert [(fault.env_id, fault.shared) for fault in reasons if fault.env_id != 0] == [(1, False), (2, True)]
-        assert batch.obs[3:].tolist() == [[3, 1, 2, 2], [4, 1, 2, 2]]
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_the_death_of_an_idle_worker_truncates_the_next_step(mode: Any) -> None:
     with restarting(counting(3), autoreset=mode) as pool:
-        pool.reset()
         pool.step([1, 1, 1])
         kill(pool, 1)
         batch = pool.step([2, 2, 2])
@@ -77,23 +78,24 @@ def test_the_death_of_an_idle_worker_truncates_the_next_step(mode: Any) -> None:
         assert batch.obs[1].tolist() == [1, 1, 1, 3]
 
 
-def test_an_observation_after_the_death_of_an_idle_worker_is_the_row_of_the_fault() -> None:
-    with restarting(counting(2)) as pool:
-        pool.reset()
-        pool.step([1, 1])
-        kill(pool, 1)
-        pool.request_obs()
-        fault = assert_cut_off(pool.recv(order="slot"), 1, [1, 1, 1, 1])
-        assert (fault.kind, fault.operation) == ("death", "nothing")
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_death_between_episodes_truncates_no_episode(mode: Any) -> None:
+@pytest.mark.parametrize(
+    ("mode", "observes"), [("same_step", False), *itertools.product(["next_step", "disabled"], [False, True])]
+)
+def test_a_death_between_episodes_truncates_no_episode(mode: Any, observes: bool) -> None:
     with restarting(counting(2, length=1), autoreset=mode) as pool:
-        pool.reset()
-        batch = pool.step([1, 1])
-        assert batch.terminations.all()
+        last = pool.step([1, 1])
+        assert last.terminations.all()
         kill(pool, 1)
+        for _ in range(2 * observes):  # the pool detects the death during the first request
+            pool.request_obs()
+            batch = pool.recv(order="slot")
+            assert batch.obs.tolist() == last.obs.tolist()
+            assert not batch.truncations.any()
+        if mode == "disabled":
+            while not pool.stats().restarts:  # until the pool has noticed the death
+                pass
+            with pytest.raises(StateError, match="env 1; call reset first"):
+                pool.step([2, 2])
         batch = pool.reset() if mode == "disabled" else pool.step([2, 2])
         if mode == "same_step":  # the next episode had begun
             assert_cut_off(batch, 1, [1, 2, 0, -1])
@@ -104,7 +106,7 @@ def test_a_death_between_episodes_truncates_no_episode(mode: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["death", "exception"])
 def test_a_failed_reset_is_repeated_with_its_seed_and_options(kind: str, tmp_path: Path) -> None:
-    with restarting(hooked(3, reset=once(tmp_path / "failed", ACTS[kind]))) as pool:
+    with Pool(hooked(3, reset=once(tmp_path / "failed", ACTS[kind])), faults=RESTART) as pool:
         batch = pool.reset(seed=[5, 6, 7], options={"level": 3})
         assert batch.obs.tolist() == [[0, 1, 0, -1], [1, 1, 0, -1], [2, 1, 0, -1]]
         assert not batch.truncations.any()
@@ -117,7 +119,6 @@ def test_several_envs_fail_at_once(kinds: tuple[str, str], tmp_path: Path) -> No
     both = [once(tmp_path / str(env), ACTS[kind], when=lambda env: env.steps == 1) for env, kind in enumerate(kinds)]
     step = lambda env, action: both[env.tag - 1](env, action)  # noqa: E731
     with restarting(hooked(4, which=[1, 2], step=step), faults=policy_against("hang", "restart")) as pool:
-        pool.reset()
         batch = pool.step([1] * 4)
         names = ["timeout" if kind == "hang" else kind for kind in kinds]
         assert [fault_in(batch, row).kind for row in (1, 2)] == names
@@ -148,6 +149,9 @@ def test_the_row_of_a_fault_repeats_observations_of_every_kind(mode: Any, make: 
         assert batch.truncations[1]
         assert isinstance(fault_in(batch, 1), Fault)
         assert_same(rows(pool, batch.obs if mode != "same_step" else batch.final_obs)[1], before)
+        if mode != "same_step":
+            pool.request_obs()
+            assert_same(rows(pool, pool.recv(order="slot").obs)[1], before)
         pool.reset(seed=2)
         pool.step(pool.action_space.sample())
 
@@ -159,38 +163,19 @@ def rows(pool: Pool, obs: Any) -> list[Any]:
 # -- during a restart ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def gate(tmp_path: Path) -> Gate:
-    return Gate(tmp_path)
+def waiting(path: Path, start_method: str = "forkserver", **hooks: Callable[..., Any]) -> tuple[Pool, Gate]:
+    """Returns a pool of two envs that have been reset, and a gate at which env 1 waits when it is built again."""
+    gate = Gate(path)
+    build = once(path / "built", lambda _: gate.wait(), skip=1)
+    faults = FaultPolicy("restart", step_timeout=LIMIT, backoff=0)
+    fns = hooked(2, build=build, **hooks)
+    return begun(fns, start_method=start_method, faults=faults), gate
 
 
-@pytest.fixture
-def failed(tmp_path: Path, gate: Gate) -> Pool:
-    """A pool of three envs after their first step, in which env 1 has died. Its second build waits at the gate."""
-    build = once(tmp_path / "built", lambda _: gate.wait(), skip=1)
-    pool = restarting(hooked(3, build=build, step=once(tmp_path / "failed", die)))
-    pool.reset()
-    assert pool.step([1, 1, 1]).truncations.tolist() == [False, True, False]
-    return pool
-
-
-def test_partial_batches_do_not_wait_for_a_successor(failed: Pool, gate: Gate) -> None:
-    with failed as pool:
-        pool.send([2, 2, 2])
-        batch = pool.recv(min_envs=2)
-        assert sorted(batch.env_ids.tolist()) == [0, 2]
-        for i in (3, 4, 5):
-            pool.send([i, i], env_ids=[0, 2])
-            batch = pool.recv(min_envs=2)
-            assert sorted(batch.obs.tolist()) == [[0, 1, i, i], [2, 1, i, i]]
-        assert len(pool.recv(timeout=0)) == 0
-        gate.let_pass()
-        batch = pool.recv()
-        assert (batch.env_ids.tolist(), batch.obs.tolist()) == ([1], [[1, 1, 0, -1]])
-
-
-def test_calls_are_answered_by_the_successor(failed: Pool, gate: Gate) -> None:
-    with failed as pool:
+def test_calls_are_answered_by_the_successor(tmp_path: Path) -> None:
+    pool, gate = waiting(tmp_path, step=once(tmp_path / "failed", die))
+    with pool:
+        assert pool.step([1, 1]).truncations.tolist() == [False, True]
         early = pool.call_async("pid")
         assert not early.done
         gate.let_pass()
@@ -201,10 +186,7 @@ def test_calls_are_answered_by_the_successor(failed: Pool, gate: Gate) -> None:
     "end", [Pool.close, lambda pool: pool.close(terminate=True), None], ids=["close", "terminate", "drop"]
 )
 def test_the_end_of_a_pool_ends_a_successor_that_builds(tmp_path: Path, end: Callable[[Pool], None] | None) -> None:
-    gate = Gate(tmp_path)
-    build = once(tmp_path / "built", lambda _: gate.wait(), skip=1)
-    pool = restarting(hooked(2, build=build))
-    pool.reset()
+    pool, gate = waiting(tmp_path)
     kill(pool, 1)
     pool.step([1, 1])
     gate.await_arrival()
@@ -217,41 +199,224 @@ def test_the_end_of_a_pool_ends_a_successor_that_builds(tmp_path: Path, end: Cal
     watched.await_end()
 
 
-def test_discard_waits_for_the_successor(tmp_path: Path) -> None:
-    fails = once(tmp_path / "failed", die, when=lambda env: env.steps == 1)
-    with restarting(hooked(2, step=fails), autoreset="same_step") as pool:
-        pool.reset()
+# -- while the program does not call the pool ------------------------------------------------------------
+
+
+@each(
+    accident__restarts=[(accidents.kill_myself, 1), (accidents.wait_for_ever, 1), (accidents.raise_value_error, 0)],
+    start_method=["forkserver", "fork"],
+)
+def test_an_env_that_fails_in_a_step_is_built_again(
+    accident: Any, restarts: int, start_method: str, tmp_path: Path
+) -> None:
+    pool, gate = waiting(tmp_path, start_method, step=once(tmp_path / "failed", accident))
+    with pool:
         pool.send([1, 1])
-        pool.discard()
-        assert pool.pending == 0
-        assert pool.step([2, 2]).obs.tolist() == [[0, 1, 2, 2], [1, 1, 1, 2]]
+        gate.let_pass()  # the program calls nothing until the env is built again
+        assert pool.recv(order="slot").truncations.tolist() == [False, True]
+        assert pool.step([1, 1]).obs[1].tolist() == [1, 1, 0, -1]
+        assert pool.stats().restarts == restarts
 
 
-@pytest.mark.parametrize("start_method", ["spawn", "fork"])
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_workers_of_every_start_method_are_replaced(start_method: Any) -> None:
-    with restarting(counting(2), start_method=start_method) as pool:
-        pool.reset()
-        before = pids_of(pool)
-        kill(pool, 0)
-        pool.step([1, 1])
-        assert pool.step([2, 2]).obs.tolist() == [[0, 1, 0, -1], [1, 1, 2, 2]]
-        assert pool.workers[0].pid != before[0]
-        assert pool.workers[1].pid == before[1]
-        assert pool.workers[0].is_alive()
+def test_a_spare_that_dies_is_replaced(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    build = once(tmp_path / "built", lambda _: gate.wait(), skip=1)
+    with begun(hooked(3, (2,), 1, build=build), spares=1, faults="restart") as pool:
+        kill(pool, 2)
+        gate.let_pass()
+        for _ in range(4):
+            pool.step([1, 1])
+        assert pool.stats().restarts == 1
 
 
-def test_a_fault_has_the_captured_output_of_the_dead_worker(tmp_path: Path) -> None:
-    def scream(*_: Any) -> None:
-        print("the simulator is on fire")
-        die()
+def test_log_records_arrive_and_faults_are_logged() -> None:
+    logged, messages = threading.Semaphore(0), []
 
-    fails = once(tmp_path / "failed", scream)
-    with restarting(hooked(2, step=fails), worker_output="capture") as pool:
-        pool.reset()
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append((record.getMessage(), threading.current_thread().name))
+            logged.release()
+
+    handler, loggers = Handler(), [logging.getLogger(name) for name in ("remuda", "test.env")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        with begun(hooked(2, step=lambda *_: loggers[1].warning("slow")), faults="restart", name="healer") as pool:
+            pool.send([1, 1])
+            assert logged.acquire()
+            pool.recv()
+            kill(pool, 0)
+            assert logged.acquire()
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+    assert [message.split(" (")[0] for message, _ in messages] == ["slow", "worker 0"]
+    assert {thread for _, thread in messages} == {"healer-log"}  # the program does not call the pool meanwhile
+
+
+# -- the thread ------------------------------------------------------------------------------------------
+
+
+def supervisors() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("remuda")]
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+def test_the_thread_ends_with_its_pool(backend: Any) -> None:
+    for is_closed in (True, False):
+        pool = begun(counting(2), backend=backend)
+        assert "remuda-supervisor" in supervisors()
+        if is_closed:
+            pool.close()
+        del pool
+        collect()
+        assert not supervisors(), is_closed
+    with pytest.raises(EnvError, match="broken"):
+        Pool(hooked(2, build=accidents.raise_value_error), backend=backend)
+    assert not supervisors()
+
+
+def test_an_idle_worker_that_dies_is_replaced_also_in_a_pool_that_was_made_in_a_thread(tmp_path: Path) -> None:
+    made: list[tuple[Pool, Gate]] = []
+    thread = threading.Thread(target=lambda: made.append(waiting(tmp_path)))
+    thread.start()
+    thread.join()
+    ((pool, gate),) = made
+    with pool:
+        kill(pool, 1)
+        gate.let_pass()
+        assert pool.step([1, 1]).truncations.tolist() == [False, True]
+        assert pool.step([2, 2]).obs[:, 2].tolist() == [2, 0]
+
+
+def test_the_program_ends_while_a_successor_is_built(script: Callable[..., Script], tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    run = script(
+        f"""
+from accidents import once
+gate = {gate!r}
+build = once({str(tmp_path / "built")!r}, lambda _: gate.wait(), skip=1)
+pool = begun(hooked(2, build=build), faults="restart")
+os.kill(pool.workers[1].pid, signal.SIGKILL)
+gate.await_arrival()
+"""
+    )
+    code, output, errors = run.await_end()
+    assert (code, output, len(errors.splitlines())) == (0, "", 1)  # the log record of the death
+
+
+# -- faults and renewals in a pool with spares -----------------------------------------------------------
+
+
+ALL_MODES = ("next_step", "same_step", "disabled", "background")
+
+
+def test_a_spare_that_cannot_reset_raises_when_it_is_used() -> None:
+    with begun(hooked(3, (2,), 1, reset=raise_value_error), spares=1) as pool:
+        assert pool.step([1, 1]).terminations.all()
+        with pytest.raises(EnvError, match="broken") as raised:
+            pool.step([1, 1])
+        assert raised.value.env_ids == (2,)
+        assert raised.value.failures[0].operation == "reset"
+        assert tags(pool.recv()) == [0]
+        assert tags(pool.reset()) == [2, 0]
+
+
+def test_the_death_of_a_spare_is_raised() -> None:
+    with begun(counting(3, length=1), spares=1) as pool:
+        os.kill(pool.workers[2].pid or 0, signal.SIGKILL)
+        with pytest.raises(WorkerDiedError) as raised:
+            while True:
+                pool.step([1, 1])
+        assert raised.value.env_ids == (2,)
+        with pytest.raises(BrokenPoolError):
+            for _ in range(4):
+                pool.discard()
+                with suppress(WorkerDiedError):  # an env that was sent a command meanwhile raises once more
+                    pool.step([1, 1])
+
+
+@each(kind=["death", "exception"], mode=ALL_MODES)
+def test_a_spare_takes_the_slot_of_a_failed_env_at_once(kind: str, mode: Any, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    fails = once(tmp_path / "failed", ACTS[kind])
+    build = once(tmp_path / "built", lambda _: gate.wait(), skip=1)
+    with begun(hooked(3, (0,), 5, step=fails, build=build), spares=1, autoreset=mode, faults="restart") as pool:
+        pool.send([1, 1])
+        batch = pool.recv(order="slot")
+        assert batch.truncations.tolist() == [True, False]
+        if mode != "same_step":
+            assert batch.infos[0]["fault"].env_id == 0
+            batch = step(pool, mode, batch)
+        assert tags(batch) == [2, 1]
+        gate.let_pass()  # the rebuilt env becomes a spare only after the gate opens
+        seen: set[int] = set()
+        for _ in range(24):
+            batch = step(pool, mode, batch)
+            seen.update(tags(batch))
+        assert seen == {0, 1, 2}
+
+
+def test_a_death_after_the_end_of_an_episode_does_not_affect_the_slot(tmp_path: Path) -> None:
+    """The slot waits for a spare until the slots that were sent their step earlier have received theirs."""
+    gate = Gate(tmp_path)
+
+    waits = once(tmp_path / "stood", lambda *_: gate.wait())
+    envs = [*hooked(1, (0,), step=waits), *hooked(2, (1,), 1, autoreset=die)[1:], *counting(3)[2:]]
+    with begun(envs, spares=1, autoreset="same_step", faults="restart") as pool:
+        pool.send([1, 1])
+        while not pool.stats().restarts:
+            assert len(pool.recv(timeout=0.01)) == 0
+        gate.let_pass()
+        batch = pool.recv(2, order="slot")
+        assert (tags(batch), batch.terminations.tolist()) == ([0, 2], [False, True])
         batch = pool.step([1, 1])
-        error = fault_in(batch, 1).error
-        assert isinstance(error, WorkerDiedError)
-        assert error.output == "the simulator is on fire"
+        assert (tags(batch), batch.truncations.tolist()) == ([0, 2], [False, False])
+
+
+@each(
+    arguments=[{}, {"seed": 5}, {"options": {}}, {"options": {}, "reset_slots": True}],
+    seeding=["gymnasium", "per_episode"],
+)
+def test_a_reset_finds_a_renewed_env_as_without_timing(arguments: Any, seeding: Any, tmp_path: Path) -> None:
+    """Resets all envs before the renewed env is built, or after it has reset in advance. In the caller's thread it is
+    rebuilt by its reset in advance.
+    """
+    rows = [_after_renewal(tmp_path / order, order, arguments, seeding) for order in ("before", "after", "serial")]
+    assert rows[0] == rows[1] == rows[2]
+
+
+def _after_renewal(path: Path, order: str, arguments: Any, seeding: Any) -> list[Any]:
+    path.mkdir()
+    gate, reset = Gate(path), path / "reset.1"
+    hooks = {"build": once(path / "build", lambda *_: gate.wait(), skip=1)} if order == "before" else {}
+    hooks["reset"] = once(path / "reset", lambda *_: None, skip=1)  # makes a file in the first reset of the renewed env
+    fns = [partial(HookedEnv, tag, length, **(hooks if tag == 0 else {})) for tag, length in enumerate((1, 50, 2))]
+    options: Any = {"backend": "serial" if order == "serial" else "process", "seeding": seeding}
+    with begun(fns, seed=1, spares=1, faults=FaultPolicy(renew_every=1), **options) as pool:
         pool.step([1, 1])
-        assert "on fire" in pool.workers[1].output()
+        pool.step([1, 1])  # slot 0 continues with the spare, and env 0 is the spare
+        while order == "after" and not reset.exists():
+            pool.call("pid", env_ids=[1])
+        pool.send_reset(**arguments)
+        opening = threading.Thread(target=gate.let_pass)
+        if order == "before":
+            opening.start()
+        batches = [pool.recv(), *(pool.step([1, 1]) for _ in range(5))]
+        if order == "before":
+            opening.join()
+        return [(batch.obs.tolist(), [info.get("episode_seed") for info in batch.infos]) for batch in batches]
+
+
+def test_a_crash_record_names_the_env_in_the_slot(tmp_path: Path) -> None:
+    envs = hooked(3, (2,), 1, step=raise_value_error)
+    with begun(envs, seed=3, spares=1, crash_dir=tmp_path) as pool:
+        pool.step([1, 1])
+        pool.step([1, 1])
+        with pytest.raises(EnvError) as raised:
+            pool.step([9, 1])
+        (failure,) = raised.value.failures
+        assert failure.where is not None and failure.record is not None
+        assert (failure.where.env_id, failure.where.seed, failure.where.action) == (2, 5, 9)
+        record = load_record(failure.record)
+        assert (record.env_id, record.step) == (2, 1)

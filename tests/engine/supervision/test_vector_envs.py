@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import select
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +11,9 @@ import numpy as np
 import pytest
 from accidents import die, once, raise_value_error
 from failing import ACTS, MODES, assert_cut_off, final_info, policy_against
-from odd_exceptions import raising
 from pairs import each, pairwise
-from pool_envs import TextEnv
+from pool_envs import TextEnv, begun
+from programs import Watched, kill, pids_of
 from vector_envs import die_while_sending, plain, synced
 
 from remuda import (
@@ -49,8 +46,7 @@ def test_an_exception_affects_all_slots(operation: str, num_workers: int, mode: 
 
 
 def test_a_death_affects_all_slots() -> None:
-    with Pool(plain(2, 3, step=die), vector_size=3) as pool:
-        pool.reset()
+    with begun(plain(2, 3, step=die), vector_size=3) as pool:
         with pytest.raises(WorkerDiedError) as raised:
             pool.step(np.arange(6))
         assert raised.value.env_ids == (0, 1, 2)
@@ -58,8 +54,7 @@ def test_a_death_affects_all_slots() -> None:
 
 
 def test_an_exception_is_described_once_for_all_slots() -> None:
-    with Pool(plain(2, 100, step=raise_value_error), vector_size=100, backend="serial") as pool:
-        pool.reset()
+    with begun(plain(2, 100, step=raise_value_error), vector_size=100, backend="serial") as pool:
         with pytest.raises(EnvError) as raised:
             pool.step(np.zeros(200, int))
         assert len(raised.value.failures) == 100
@@ -67,22 +62,14 @@ def test_an_exception_is_described_once_for_all_slots() -> None:
         assert re.search("env 0 .*; and with them, of the same vector envs, envs 1-99$", str(raised.value))
 
 
-def test_ctrl_c_in_a_serial_vector_env_is_raised(tmp_path: Path) -> None:
-    step = once(tmp_path / "step", raising(KeyboardInterrupt))
-    with Pool(plain(1, 2, step=step), vector_size=2, backend="serial") as pool:
-        pool.reset()
-        with pytest.raises(KeyboardInterrupt):
-            pool.step([0, 0])
-        pool.reset()
-        pool.step([0, 0])
-
-
 # -- faults: restart -------------------------------------------------------------------------------------
 
 
-def restarting(mode: Any, size: int = 3, length: int = 1_000_000, policy: Any = "restart", **hooks: Any) -> Pool:
-    """Returns two vector envs with one worker each. The hooks belong to the first one."""
-    return Pool(plain(2, size, length, mode, **hooks), vector_size=size, autoreset=mode, faults=policy)
+def restarting(
+    mode: Any, size: int = 3, length: int = 1_000_000, policy: Any = "restart", seed: int | None = None, **hooks: Any
+) -> Pool:
+    """Returns two vector envs, which have been reset, with one worker each. The hooks belong to the first one."""
+    return begun(plain(2, size, length, mode, **hooks), seed, vector_size=size, autoreset=mode, faults=policy)
 
 
 def step_after_fault(pool: Pool, lost: Sequence[int] = ()) -> Batch:
@@ -108,8 +95,7 @@ def step_after_fault(pool: Pool, lost: Sequence[int] = ()) -> Batch:
 @pairwise(kind=ACTS, mode=MODES)
 def test_a_failed_step_truncates_the_episodes_of_all_slots(mode: Any, kind: str, tmp_path: Path) -> None:
     step = once(tmp_path / "step", ACTS[kind], lambda env: env.steps == 2)
-    with restarting(mode, policy=policy_against(kind, "restart"), step=step) as pool:
-        pool.reset(seed=3)
+    with restarting(mode, policy=policy_against(kind, "restart"), step=step, seed=3) as pool:
         before = pool.step(np.arange(6))
         batch = pool.step(np.arange(6))
         for slot in range(3):
@@ -122,18 +108,20 @@ def test_a_failed_step_truncates_the_episodes_of_all_slots(mode: Any, kind: str,
         assert pool.stats().restarts == 1
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_fault_also_truncates_slots_after_the_end_of_their_episode(mode: Any, tmp_path: Path) -> None:
+@pairwise(mode=MODES, is_idle=[True, False])
+def test_a_death_also_truncates_slots_after_the_end_of_their_episode(mode: Any, is_idle: bool, tmp_path: Path) -> None:
     """All episodes are truncated, even those that had just ended, so that the slots stay in step."""
-    step = once(tmp_path / "step", die, lambda env: env.steps == 3)
-    with restarting(mode, length=2, step=step) as pool:
-        pool.reset()
+    hooks: Any = {} if is_idle else {"step": once(tmp_path / "step", die, lambda env: env.steps == 3)}
+    with restarting(mode, length=2, **hooks) as pool:
         pool.step(np.arange(6))
         before = pool.step(np.arange(6))
         assert before.terminations.tolist() == [True, False, False] * 2
+        if is_idle:
+            kill(pool, 0)
         batch = pool.step(np.arange(6))
         for slot in range(3):
-            assert_cut_off(batch, slot, before.obs[slot])
+            fault = assert_cut_off(batch, slot, before.obs[slot])
+            assert fault.operation == ("nothing" if is_idle else "step")
         step_after_fault(pool)
 
 
@@ -141,7 +129,6 @@ def test_a_fault_also_truncates_slots_after_the_end_of_their_episode(mode: Any, 
 def test_a_death_after_all_episodes_ended_repeats_the_reset(mode: Any, tmp_path: Path) -> None:
     step = once(tmp_path / "step", die, lambda env: env.steps == 3)
     with restarting(mode, size=1, length=2, step=step) as pool:
-        pool.reset()
         for _ in range(2):
             before = pool.step([0, 1])
         assert before.terminations.all()
@@ -155,37 +142,14 @@ def test_a_death_after_all_episodes_ended_repeats_the_reset(mode: Any, tmp_path:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_death_between_two_steps_truncates_in_the_next(mode: Any) -> None:
-    """The first slot's episode has ended."""
-    with restarting(mode, length=2) as pool:
-        pool.reset()
-        pool.step(np.arange(6))
-        before = pool.step(np.arange(6))
-        assert before.terminations.tolist() == [True, False, False] * 2
-        os.kill(pool.workers[0].pid or 0, signal.SIGKILL)
-        _await_end(pool, 0)
-        batch = pool.step(np.arange(6))
-        for slot in range(3):
-            last = before.obs[slot]
-            assert assert_cut_off(batch, slot, last).operation == "nothing"
-        step_after_fault(pool)
-
-
-def _await_end(pool: Pool, worker: int) -> None:
-    pidfd = os.pidfd_open(pool.workers[worker].pid or 0)
-    select.select([pidfd], [], [])
-    os.close(pidfd)
-
-
-@pytest.mark.parametrize("mode", MODES)
 def test_a_death_while_results_are_sent_discards_all_of_them(mode: Any, tmp_path: Path) -> None:
     """The pool has received the result of one slot but not of the next, so it discards the whole step."""
     step = once(tmp_path / "step", die_while_sending, lambda env: env.steps == 2)
     with restarting(mode, size=2, step=step) as pool:
-        pool.reset()
         before = pool.step(np.arange(4))
+        worker = Watched(pids_of(pool)[:1])
         pool.send(np.arange(4))
-        _await_end(pool, 0)
+        worker.await_end()
         seen: dict[int, Any] = {}
         while pool.pending:
             batch = pool.recv(min_envs=1)
@@ -199,8 +163,7 @@ def test_a_death_while_results_are_sent_discards_all_of_them(mode: Any, tmp_path
 @pytest.mark.parametrize("mode", MODES)
 def test_reports_have_the_episode_and_step_of_each_slot(mode: Any, tmp_path: Path) -> None:
     step = once(tmp_path / "step", raise_value_error, lambda env: env.steps == 4)
-    with Pool(plain(1, 3, 2, mode, step=step), vector_size=3, autoreset=mode, backend="serial") as pool:
-        pool.reset(seed=5)
+    with begun(plain(1, 3, 2, mode, step=step), seed=5, vector_size=3, autoreset=mode, backend="serial") as pool:
         for _ in range(3):
             pool.step([1, 2, 3])
         with pytest.raises(EnvError) as raised:
@@ -232,8 +195,7 @@ def test_the_row_of_a_fault_repeats_text_observations(tmp_path: Path) -> None:
 def test_an_exception_truncates_other_vector_envs_of_the_worker_in_the_next_step(mode: Any, tmp_path: Path) -> None:
     """The worker was replaced after it had finished the step of the second vector env."""
     fns = plain(3, 2, mode=mode, step=once(tmp_path / "step", raise_value_error, lambda env: env.steps == 2))
-    with Pool(fns, vector_size=2, autoreset=mode, faults="restart", num_workers=2) as pool:
-        pool.reset()
+    with begun(fns, vector_size=2, autoreset=mode, faults="restart", num_workers=2) as pool:
         before = pool.step(np.arange(6))
         batch = pool.step(np.arange(6))
         for slot in (0, 1):
@@ -251,7 +213,6 @@ def test_an_exception_truncates_other_vector_envs_of_the_worker_in_the_next_step
 def test_too_many_faults_of_a_vector_env() -> None:
     policy = FaultPolicy("restart", max_restarts=2, backoff=0)
     with restarting("next_step", policy=policy, step=raise_value_error) as pool:
-        pool.reset()
         with pytest.raises(RestartLimitError, match="max_restarts=2"):
             for _ in range(10):
                 pool.step(np.arange(6))

@@ -1,4 +1,4 @@
-"""The contents of a pool's trace: steps, resets, waits, faults, restarts and spans."""
+"""The contents of a pool's trace: steps, resets, waits, faults, restarts, and named sections of the program."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import errno
 import gc
 import gzip
 import json
+import threading
 import time
 import weakref
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ def run(pool: Pool, steps: int) -> None:
 
 
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_a_trace_has_every_step_and_reset(backend: Any, tmp_path: Path) -> None:
+def test_a_trace_has_every_step_and_reset_within_its_batch(backend: Any, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     with Pool([CountingEnv] * 5, num_workers=1 if backend == "serial" else 2, backend=backend) as pool:
         with pool.trace(path):
@@ -43,24 +45,17 @@ def test_a_trace_has_every_step_and_reset(backend: Any, tmp_path: Path) -> None:
             counts[event["cat"]] += envs_in(event["name"])
     assert counts == {"step": 15, "reset": 5}
     assert names(path, "batch") == ["batch of 5"] * 4
+    # excludes the first batch, since `reset` sends the resets before it waits
+    first, *others = slices(path, "batch")
+    for step in slices(path, "step"):
+        assert sum(is_within(step, batch) for batch in others) == 1
+    for wait in slices(path, "wait"):
+        assert any(is_within(wait, batch) for batch in (first, *others))
 
 
 def envs_in(name: str) -> int:
     first, _, last = name.rsplit(maxsplit=1)[-1].partition("-")
     return int(last or first) - int(first) + 1
-
-
-def test_steps_of_workers_are_within_the_batch(tmp_path: Path) -> None:
-    with Pool([CountingEnv] * 4, num_workers=2, backend="thread") as pool, pool.trace(tmp_path / "run.json") as trace:
-        pool.reset()
-        for _ in range(5):
-            pool.step(np.zeros(4, np.int64))
-    # excludes the first batch, since `reset` sends the resets before it waits
-    batches = slices(trace.path, "batch")[1:]
-    for step in slices(trace.path, "step"):
-        assert sum(is_within(step, batch) for batch in batches) == 1
-    for wait in slices(trace.path, "wait"):
-        assert any(is_within(wait, batch) for batch in slices(trace.path, "batch"))
 
 
 def test_a_trace_names_the_slow_env_of_a_batch(tmp_path: Path) -> None:
@@ -177,28 +172,20 @@ def test_only_the_latest_events_are_kept(tmp_path: Path) -> None:
     assert names(trace.path, "step") == ["step env 0"] * 2
 
 
-def test_a_trace_of_all_pools_has_earlier_and_closed_pools(tmp_path: Path) -> None:
+def test_a_trace_of_all_pools_has_earlier_and_closed_pools_and_may_overlap_with_that_of_one(tmp_path: Path) -> None:
     options: Any = {"backend": "serial", "num_workers": 1}
     with Pool([CountingEnv], name="before", **options) as before:
+        outer = before.trace(tmp_path / "outer.json")
+        run(before, 1)
         with remuda.trace(tmp_path / "run.json") as trace:
             run(before, 1)
             with Pool([CountingEnv] * 2, name="within", **options) as within:
                 run(within, 2)
         run(before, 1)
+        outer.stop()
+    assert len(names(outer.path, "batch")) == 6
     assert sorted(names(trace.path, "batch")) == ["batch of 1"] * 2 + ["batch of 2"] * 3
     assert {"pool before", "pool within"} <= set(lines(trace.path).values())
-
-
-def test_two_traces_of_one_pool_may_overlap(tmp_path: Path) -> None:
-    with Pool([CountingEnv], backend="serial") as pool:
-        outer = pool.trace(tmp_path / "outer.json")
-        run(pool, 1)
-        with pool.trace(tmp_path / "inner.json"):
-            run(pool, 2)
-        run(pool, 3)
-        outer.stop()
-    assert len(names(tmp_path / "inner.json", "batch")) == 3
-    assert len(names(tmp_path / "outer.json", "batch")) == 9
 
 
 def test_a_trace_ends_with_its_pool_and_may_be_stopped_twice(tmp_path: Path) -> None:
@@ -285,3 +272,55 @@ def test_on_a_full_disk_the_old_file_remains_and_the_error_names_it(tmp_path: Pa
         file.write("new")
         raise OSError(errno.ENOSPC, "No space left on device")
     assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+
+
+# -- spans of the program --------------------------------------------------------------------------------
+
+
+def test_spans_are_nested_and_decorate_recursive_functions(tmp_path: Path) -> None:
+    @remuda.span("down")
+    def down(n: int) -> int:
+        return n and down(n - 1)
+
+    with remuda.trace(tmp_path / "run.json") as trace, remuda.span("update"):
+        down(2)
+    found = slices(trace.path, "span")
+    assert [event["name"] for event in found] == ["update", *["down"] * 3]
+    assert all(is_within(inner, outer) for outer, inner in pairwise(found))
+    assert {event["tid"] for event in found} == {threading.get_native_id()}
+
+
+def test_spans_of_each_thread_have_their_own_line(tmp_path: Path) -> None:
+    def work() -> None:
+        with remuda.span("elsewhere"):
+            pass
+
+    with remuda.trace(tmp_path / "run.json") as trace, remuda.span("here"):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    here, elsewhere = slices(trace.path, "span")
+    assert (here["name"], elsewhere["name"]) == ("here", "elsewhere")
+    assert here["tid"] != elsewhere["tid"]
+    assert {"spans of thread " + str(tid) for tid in (here["tid"], elsewhere["tid"])} <= set(lines(trace.path).values())
+
+
+def test_a_span_has_any_text_as_its_name_and_the_exception_that_ended_it(tmp_path: Path) -> None:
+    with (
+        remuda.trace(tmp_path / "run.json") as trace,
+        pytest.raises(KeyError),
+        remuda.span('a "quoted" läuft \\ back'),
+    ):
+        raise KeyError("there is none")
+    (span,) = slices(trace.path, "span")
+    assert (span["name"], span["args"]) == ('a "quoted" läuft \\ back', {"raised": "KeyError"})
+    with pytest.raises(TypeError, match="expected the name of a span to be a str, got 3"):
+        remuda.span(3)  # type: ignore[arg-type]
+
+
+def test_a_span_that_is_only_partly_traced_is_omitted(tmp_path: Path) -> None:
+    with remuda.span("too early"):
+        trace = remuda.trace(tmp_path / "run.json")
+    with remuda.span("too late"):
+        trace.stop()
+    assert slices(trace.path, "span") == []
