@@ -6,7 +6,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from bench_fakes import COUNTING, CountingEnv
+from bench_fakes import COUNTING, NotedEnv
 from harness import envs
 from harness.parts import dones, parts_of
 from peers import PEERS, UNEVEN_PEERS, available
@@ -60,21 +60,18 @@ def test_contenders_report_their_workers(name: str, workers: int) -> None:
 
 
 def test_the_plain_loop_resets_instead_of_stepping() -> None:
-    made: list[CountingEnv] = []
-
-    def make_env() -> CountingEnv:
-        made.append(CountingEnv())
-        return made[-1]
-
-    loop = PlainLoop(Plan(Workload("counting", make_env), NUM_ENVS, num_workers=1))
+    made = [NotedEnv() for _ in range(NUM_ENVS)]
+    loop = PlainLoop(Plan(Workload("counting", iter(made).__next__), NUM_ENVS, num_workers=1))
     loop.reset(seed=0)
     assert [loop.step(actions) for actions in ([0, 0, 0], [0, 0])] == [3, 2]
     assert made[0].calls == ["reset", "step", "step", "step", "reset", "step"]
 
 
-def test_the_line_up_has_each_contender_once() -> None:
+def test_the_line_up_has_each_contender_once_and_leaves_out_those_that_cannot_race() -> None:
     kinds = line_up(["sb3", "gymnasium", "sb3"])
     assert [kind.name for kind in kinds] == ["plain loop", "remuda", "sb3", "gymnasium"]
+    kinds, left_out = available(["gymnasium-sync", "ale-vector", "no-such"], PEERS, COUNTING)
+    assert [kind.name for kind in kinds] == ["gymnasium-sync"] and len(left_out) == 2
 
 
 @pytest.mark.parametrize(
@@ -85,9 +82,3 @@ def test_unavailable_peers_are_named(name: str, message: str, monkeypatch: pytes
     monkeypatch.setattr(PEERS["sb3"], "module", "no_such_module.at_all")
     with pytest.raises(UnavailableError, match=message):
         line_up([name])
-
-
-def test_contenders_that_cannot_race_are_left_out() -> None:
-    kinds, left_out = available(["gymnasium-sync", "ale-vector", "no-such"], PEERS, COUNTING)
-    assert [kind.name for kind in kinds] == ["gymnasium-sync"]
-    assert len(left_out) == 2

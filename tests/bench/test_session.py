@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from argparse import Namespace
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import bench_fakes
 import pytest
 from bench_fakes import COUNTING, FakeClock, FakeContender, fakes
 from harness import quiet
@@ -43,31 +45,12 @@ def stored(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Section]]:
 
 
 def session(rounds: int = 2, **options: Any) -> Session:
-    return Session(
-        Namespace(
-            **{
-                "seconds": 8.0,
-                "any_round": False,
-                "is_quick": False,
-                "json": None,
-                "readme": False,
-                "part": None,
-                **options,
-            },
-            rounds=rounds,
-        )
-    )
+    return bench_fakes.session(8.0, rounds, **{"any_round": False, **options})
 
 
 def numbered() -> dict[str, Any]:
     """Returns turn functions that return how often they were called."""
-    counts = {"a": 0, "b": 0}
-
-    def turn(name: str) -> int:
-        counts[name] += 1
-        return counts[name]
-
-    return {"a": lambda: turn("a"), "b": lambda: turn("b")}
+    return {name: itertools.count(1).__next__ for name in "ab"}
 
 
 def test_a_round_counts_if_two_loops_reach_nearly_twice_one() -> None:
@@ -159,7 +142,7 @@ def test_options_are_checked(
     assert message in capsys.readouterr().err
 
 
-def test_a_result_is_published_with_its_notes(
+def test_a_result_is_published_with_its_notes_and_a_part_beside_the_others(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, stored: list[tuple[str, Section]]
 ) -> None:
     some = session(readme=True, json=tmp_path / "f.json")
@@ -168,12 +151,8 @@ def test_a_result_is_published_with_its_notes(
     found = capsys.readouterr()
     assert (found.out, found.err) == ("line\n\nLeft out: a\n", "left out: a\n")
     assert (tmp_path / "f.json").read_text() == "[\n  1\n]\n"
-    assert stored == [("it", Section(["line", "Left out: a"], []))]
-
-
-def test_a_part_is_stored_beside_the_others(stored: list[tuple[str, Section]]) -> None:
     session(readme=True, part="64 envs").publish("it", ["line"])
-    assert stored == [("it: 64 envs", Section(["line"], []))]
+    assert stored == [("it", Section(["line", "Left out: a"], [])), ("it: 64 envs", Section(["line"], []))]
 
 
 def test_figures_of_a_busy_machine_come_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
