@@ -130,6 +130,5 @@ def test_unknown_processes_and_those_of_other_users_are_refused(monkeypatch: pyt
     assert mine.exit_code == 2 and "which has none" in mine.stderr
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     foreign = command("top", "1", "--json")
-    assert (
-        foreign.exit_code == 2 and "expected a process of this user, got 1, which belongs to user 0" in foreign.stderr
-    )
+    assert foreign.exit_code == 2
+    assert "expected a process of this user, got 1, which belongs to user 0" in foreign.stderr

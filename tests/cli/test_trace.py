@@ -60,20 +60,13 @@ STEPPING = """
 import os
 import signal
 import sys
-import gymnasium
-import numpy as np
 import remuda
+from pool_envs import hooked
 
-class Env(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(0, 1, (1,))
-    action_space = gymnasium.spaces.Discrete(9)
-    def reset(self, **options):
-        return np.zeros(1, np.float32), {}
-    def step(self, action):
-        if action == 1:
-            print("hangs", flush=True)
-            signal.pause()
-        return np.zeros(1, np.float32), 0.0, False, False, {}
+def hang(env, action):
+    if action == 1:
+        print("hangs", flush=True)
+        signal.pause()
 
 def handle():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
@@ -87,7 +80,7 @@ def fork():
         os._exit(3)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
 
-pool = remuda.Pool([Env] * 2, num_workers=1)
+pool = remuda.Pool(hooked(2, [0, 1], step=hang), num_workers=1)
 pool.reset()
 for _ in range(3):
     pool.step([0, 0])
@@ -107,8 +100,9 @@ sys.exit(5)
 def test_a_program_ended_by_sigterm_leaves_its_trace(before: str, action: int, status: int, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(STEPPING.replace("{before}", before).replace("{action}", str(action)))
     command = [sys.executable, "-m", "remuda", "trace", "program.py"]
-    pipe: Any = subprocess.PIPE
-    with subprocess.Popen(command, cwd=tmp_path, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as running:
+    pipes: Any = dict.fromkeys(["stdin", "stdout", "stderr"], subprocess.PIPE)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    with subprocess.Popen(command, cwd=tmp_path, **pipes, text=True, env=environment) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == ("hangs\n" if action else "waits\n")
         if before != "fork()":

@@ -30,11 +30,7 @@ def counts(*wanted: str) -> Callable[[str], object]:
 
 @pytest.mark.parametrize(
     ("num_workers", "options"),
-    [
-        (4, {"start_method": "fork"}),
-        (4, {"backend": "thread"}),
-        (1, {"backend": "serial"}),
-    ],
+    [(4, {"start_method": "fork"}), (4, {"backend": "thread"}), (1, {"backend": "serial"})],
     ids=str,
 )
 def test_the_bar_counts_the_built_envs_and_names_the_others(num_workers: int, options: Any, tmp_path: Path) -> None:
@@ -72,11 +68,8 @@ def test_log_lines_of_workers_appear_above_the_bar(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["a factory raises", "Ctrl-C"])
 def test_the_bar_disappears_after_an_error(how: str, tmp_path: Path) -> None:
     gate, other = make_gates(tmp_path, 2)
-    code = starting_program([None, gate, None, other]).replace("return CountingEnv()", "return broken(gate)", 1)
-    code = code.replace(
-        "def wait_for_simulator",
-        "def broken(gate):\n    return 1 / 0 if gate else CountingEnv()\ndef wait_for_simulator",
-    )
+    code = starting_program([None, gate, None, other])
+    code = code.replace("return CountingEnv()", "return 1 / 0 if gate else CountingEnv()", 1)
     with terminal_of(code, tmp_path) as shown:
         shown.await_text(counts("2"))
         if how == "Ctrl-C":
