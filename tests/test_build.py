@@ -31,12 +31,16 @@ def configure(folder: Path, *options: str, **variables: str) -> str:
     return " ".join(run.stderr.split())
 
 
-def test_a_missing_compiler_is_named_with_its_package(tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    errors = configure(tmp_path, PATH=str(tmp_path / "bin"))
+def test_a_missing_compiler_and_missing_headers_are_named_with_their_packages(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    errors = configure(tmp_path, PATH=str(tmp_path / "empty"))
     assert "expected a C++20 compiler, found none. Install one: Debian, Ubuntu: apt-get install g++" in errors
     assert "Fedora, RHEL: dnf install gcc-c++" in errors
     assert "In a clone, `make demo` brings one from PyPI" in errors
+    errors = configure(tmp_path / "other", f"-DPython_INCLUDE_DIR={tmp_path / 'empty'}")
+    package = f"python{'.'.join(map(str, sys.version_info[:2]))}-dev"
+    assert f"found no Python.h. Install them: Debian, Ubuntu: apt-get install python3-dev (or {package}" in errors
+    assert "Fedora, RHEL: dnf install python3-devel" in errors
 
 
 def test_the_demo_announces_its_slow_steps() -> None:
@@ -53,17 +57,6 @@ def test_the_demo_announces_its_slow_steps() -> None:
         assert any(command in line for line in lines[announced + 1 : announced + 5]), text
 
 
-def test_missing_headers_are_named_with_their_package(tmp_path: Path) -> None:
-    (tmp_path / "include").mkdir()
-    errors = configure(tmp_path, f"-DPython_INCLUDE_DIR={tmp_path / 'include'}")
-    version = ".".join(map(str, sys.version_info[:2]))
-    assert (
-        f"found no Python.h. Install them: Debian, Ubuntu: apt-get install python3-dev (or python{version}-dev"
-        in errors
-    )
-    assert "Fedora, RHEL: dnf install python3-devel" in errors
-
-
 def test_a_build_writes_nothing_into_the_checkout() -> None:
     """The checkout may be read-only. Without a setting, scikit-build-core builds in a temporary folder."""
     assert not re.search(r"^build-dir", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
@@ -77,12 +70,7 @@ def test_dependencies_of_users_have_no_upper_bounds() -> None:
     assert not [one for one in requirements if re.match("torch|typer|pydantic", one)]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "tests/requirements.txt",
-        *(f"tests/faces/{one}_requirements.txt" for one in ("ding", "mlagents", "old_gymnasium")),
-    ],
-)
-def test_pytorch_is_pinned_for_the_tests(path: str) -> None:
-    assert re.search(r"^torch==[\d.]+$", (ROOT / path).read_text(), re.MULTILINE)
+@pytest.mark.parametrize("folder", ["", "faces/ding_", "faces/mlagents_", "faces/old_gymnasium_"])
+def test_pytorch_is_pinned_for_the_tests(folder: str) -> None:
+    text = (ROOT / "tests" / f"{folder}requirements.txt").read_text()
+    assert re.search(r"^torch==[\d.]+$", text, re.MULTILINE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,9 @@ _TOP = Path(__file__).parents[1]
 
 
 @pytest.fixture
-def check(monkeypatch: pytest.MonkeyPatch) -> Any:
+def check(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.chdir(_TOP)
-    spec = importlib.util.spec_from_file_location("check", _TOP / "packaging/check.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return runpy.run_path("packaging/check.py")
 
 
 @pytest.mark.parametrize(
@@ -35,10 +30,10 @@ def check(monkeypatch: pytest.MonkeyPatch) -> Any:
         ("docs/pool.md", "tests/test_docs.py"),
     ],
 )
-def test_a_change_has_tests(changed: str, tests: str, check: Any) -> None:
-    assert tests in list(check._own_tests([Path(changed)]))
+def test_a_change_has_tests(changed: str, tests: str, check: dict[str, Any]) -> None:
+    assert tests in list(check["_own_tests"]([Path(changed)]))
 
 
-def test_folders_that_import_a_changed_one_are_tested_too(check: Any) -> None:
-    found = list(check._tests_of_importers([Path("src/remuda/_wire/codec.py")]))
+def test_folders_that_import_a_changed_one_are_tested_too(check: dict[str, Any]) -> None:
+    found = list(check["_tests_of_importers"]([Path("src/remuda/_wire/codec.py")]))
     assert {"tests/worker", "tests/engine/startup"} <= set(found)

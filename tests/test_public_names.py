@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 import remuda
-from remuda import MissingFrameworkError, RemudaError
 
 ROOT = Path(__file__).resolve().parent.parent
 FACES = ("alf", "ding", "gymnasium", "mlagents", "pettingzoo", "sb3")
@@ -52,46 +51,6 @@ def test_a_face_is_imported_at_its_first_use() -> None:
     assert run("import json, remuda; print(json.dumps(remuda.sb3.SubprocVecEnv.__name__))") == "SubprocVecEnv"
     with pytest.raises(AttributeError, match="module 'remuda' has no attribute 'sb4'"):
         remuda.sb4  # type: ignore[attr-defined]  # noqa: B018
-
-
-LOOK = """
-import inspect, json, pickle, sys
-for name in ("alf", "ding", "mlagents", "mlagents_envs", "stable_baselines3"):
-    sys.modules[name] = None
-import remuda
-listed = sorted({"alf", "ding", "mlagents", "sb3"} & set(dir(remuda)))
-told = {}
-for face, name in {
-    "alf": "FastParallelEnvironment",
-    "ding": "SubprocessEnvManagerV2",
-    "mlagents": "SubprocessEnvManager",
-    "sb3": "SubprocVecEnv",
-}.items():
-    try:
-        getattr(getattr(remuda, face), name)
-    except ImportError as error:
-        copy = pickle.loads(pickle.dumps(error))
-        told[face] = [type(error).__name__, str(error), error.name, [str(copy), copy.name] == [str(error), error.name]]
-members = [len(inspect.getmembers(package)) > 0 for package in (remuda, remuda.alf, remuda.mlagents, remuda.sb3)]
-print(json.dumps([told, listed, members]))
-"""
-
-
-def test_the_error_of_a_missing_framework_has_its_install_command() -> None:
-    errors, listed, members = run(LOOK)
-    texts = {
-        "alf": "needs ALF, which is not installed: pip install git+https://github.com/HorizonRobotics/alf@pytorch",
-        "ding": "needs DI-engine, which is not installed: pip install DI-engine",
-        "mlagents": "needs Unity ML-Agents, which is not installed: pip install mlagents",
-        "sb3": "needs Stable-Baselines3, which is not installed: pip install stable-baselines3",
-    }
-    for face, text in texts.items():
-        kind, message, module, is_copied = errors[face]
-        assert (kind, message, is_copied) == ("MissingFrameworkError", f"remuda.{face} {text}", True)
-        assert module.partition(".")[0] in ("alf", "ding", "mlagents", "mlagents_envs", "stable_baselines3")
-    assert listed == []
-    assert all(members)  # all listed members can be read
-    assert issubclass(MissingFrameworkError, (RemudaError, ModuleNotFoundError))
 
 
 def test_another_package_with_the_frameworks_name_is_an_error(tmp_path: Path) -> None:

@@ -20,8 +20,7 @@ UNKNOWN_TO_OTHERS = dict.fromkeys(
 
 # A program with correct uses, and with errors that `type: ignore` expects: it is an error itself without one.
 PROGRAM = """
-from collections.abc import Sequence
-from typing import Any, TYPE_CHECKING
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -32,18 +31,15 @@ from remuda import Batch, Pool
 from remuda.gymnasium import AsyncVectorEnv
 
 def train() -> None:
-    with Pool([lambda: gymnasium.make("CartPole-v1")] * 64, num_workers=2) as pool:
+    with Pool([lambda: gymnasium.make("CartPole-v1")] * 64) as pool:
         assert_type(pool, Pool)
         batch = pool.reset(seed=0)
         assert_type(batch, Batch)
         rewards: np.ndarray[Any, np.dtype[np.float64]] = batch.rewards
-        batch = pool.step(batch.obs)
-        pool.send(batch.obs, batch.env_ids)
         assert_type(pool.call("name"), list[Any])
 
 assert_type(remuda.make_vec("CartPole-v1", num_envs=64, num_workers="auto"), AsyncVectorEnv[Any, Any])
 assert_type(remuda.gymnasium.make_vec("CartPole-v1"), AsyncVectorEnv[Any, Any])
-vec_env: type[remuda.sb3.SubprocVecEnv] = remuda.sb3.SubprocVecEnv
 version: str = remuda.__version__
 
 Pool([], num_worker=2)  # type: ignore[call-arg]
