@@ -93,7 +93,7 @@ def test_the_error_of_a_missing_package_has_the_command_that_installs_it(
     kind, message, module, copied = errors[feature]
     assert (kind, copied) == ("MissingFrameworkError", [message, module]), message
     assert message.endswith(COMMANDS[feature])
-    assert module is None or module.partition(".")[0] in PROGRAM
+    assert f'"{module}"' in PROGRAM
 
 
 def test_a_missing_package_is_an_import_error() -> None:
