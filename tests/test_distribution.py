@@ -24,8 +24,7 @@ def files() -> Iterator[Path]:
 
 
 def declared_extras() -> set[str]:
-    section = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
-    return set(re.findall(r"^(\w+) = ", section, re.MULTILINE))
+    return set(metadata.metadata(NAME).get_all("Provides-Extra") or [])
 
 
 def requirements(text: str) -> Iterator[str]:
@@ -34,12 +33,9 @@ def requirements(text: str) -> Iterator[str]:
         yield from (word.strip("'\"") for word in line.split())
 
 
-def test_the_installed_distribution_has_the_name() -> None:
+def test_the_installed_distribution_has_the_name_and_the_version_of_the_citation() -> None:
     assert f'\nname = "{NAME}"' in (ROOT / "pyproject.toml").read_text()
     assert metadata.version(NAME) == remuda.__version__
-
-
-def test_the_citation_has_the_version() -> None:
     assert f"\nversion: {remuda.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
