@@ -371,8 +371,7 @@ class NestedEnv(gymnasium.Env[Any, Any]):
             deep=spaces.Dict(flags=spaces.MultiBinary(3), choice=spaces.MultiDiscrete([5, 6])),
         )
         self.action_space = spaces.Dict(
-            push=spaces.Box(-1, 1, (2,), np.float32),
-            keys=spaces.Tuple((spaces.Discrete(4), spaces.MultiBinary(2))),
+            push=spaces.Box(-1, 1, (2,), np.float32), keys=spaces.Tuple((spaces.Discrete(4), spaces.MultiBinary(2)))
         )
         self.length, self.reuse, self.steps = length, reuse, 0
         self._make_buffers()
@@ -386,10 +385,7 @@ class NestedEnv(gymnasium.Env[Any, Any]):
             self._make_buffers()
         self._image[:] = self.np_random.integers(0, 256, (3, 4))
         self._position[:] = self.np_random.uniform(-9, 9, 2)
-        deep = {
-            "flags": self.np_random.integers(0, 2, 3).astype(np.int8),
-            "choice": self.np_random.integers(0, 5, 2),
-        }
+        deep = {"flags": self.np_random.integers(0, 2, 3).astype(np.int8), "choice": self.np_random.integers(0, 5, 2)}
         return {"image": self._image, "pose": (self._position, int(self.np_random.integers(50))), "deep": deep}
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:

@@ -151,7 +151,7 @@ class EzEnv(EzPickle, DiceEnv):
 
 class Inner(EzPickle):
     def __init__(self, tag: int) -> None:
-        EzPickle.__init__(self, tag)
+        super().__init__(tag)
         self.count = 0
 
 

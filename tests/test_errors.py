@@ -13,15 +13,7 @@ from failing import failure
 from odd_exceptions import Falsy
 
 import remuda
-from remuda import (
-    EnvError,
-    EnvProgress,
-    EnvTimeoutError,
-    Fault,
-    RemoteTraceback,
-    ResourceError,
-    WorkerDiedError,
-)
+from remuda import EnvError, EnvProgress, EnvTimeoutError, Fault, RemoteTraceback, ResourceError, WorkerDiedError
 from remuda.errors import PickledException
 
 

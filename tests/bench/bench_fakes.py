@@ -12,6 +12,7 @@ from pool_envs import CountingEnv
 from remuda._bench.contenders import Contender, Plan
 from remuda._bench.results import Entry, Result, Turn
 from remuda._bench.workloads import Workload
+from remuda._system.cores import usable_cpus
 
 
 def session(seconds: float = 0.02, rounds: int = 1, **options: Any) -> Session:
@@ -107,3 +108,9 @@ def sample_result() -> Result:
         entry("slow", [1000, 1000, 1100], num_workers=64),
         entry("broken", error="ValueError: no [hay] left"),
     )
+
+
+def busy_result() -> Result:
+    """Returns a result of a machine on which other programs took a fifth of the CPU."""
+    turns = [Turn(1000, 1, seconds=1.0, others_cpu_seconds=0.2 * usable_cpus())]
+    return result(Entry("plain loop", turns=turns), Entry("remuda", turns=turns))

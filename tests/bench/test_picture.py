@@ -6,12 +6,10 @@ from pathlib import Path
 
 import matplotlib as mpl
 import picture
-from bench_fakes import entry, result, sample_result
+from bench_fakes import busy_result, entry, result, sample_result
 from matplotlib import style
 
 from remuda._bench.picture import draw, save_picture
-from remuda._bench.results import Entry, Turn
-from remuda._system.cores import usable_cpus
 
 
 def test_contenders_with_figures_have_a_bar_with_dots() -> None:
@@ -30,8 +28,8 @@ def test_a_picture_without_a_plain_loop_has_no_ideal() -> None:
 
 
 def test_a_picture_has_its_texts_and_ignores_the_programs_style(tmp_path: Path) -> None:
-    turns = [Turn(1000, 1, seconds=1.0, others_cpu_seconds=0.2 * usable_cpus())]
-    busy = result(Entry("plain loop", turns=turns), Entry("$remuda$", turns=turns))
+    busy = busy_result()
+    busy.remuda.name = "$remuda$"
     with style.context("dark_background"):
         save_picture(busy, "title", tmp_path / "picture.svg")
         assert mpl.rcParams["text.color"] == "white"

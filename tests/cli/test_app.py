@@ -9,14 +9,13 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from command import command
+from command import command, command_apart
 
 import remuda
 
 
 def test_python_runs_remuda_as_a_module() -> None:
-    run = subprocess.run([sys.executable, "-m", "remuda", "--version"], capture_output=True, text=True, check=True)
-    assert run.stdout == f"remuda {remuda.__version__}\n"
+    assert command_apart("--version").stdout == f"remuda {remuda.__version__}\n"
     assert remuda.__version__ == metadata.version("remuda-rl")
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from command import command_apart
 
 PROGRAM = """
 import sys
@@ -23,20 +23,15 @@ if __name__ == "__main__":
 """
 
 
-def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "remuda", "run", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 def test_an_unedited_program_steps_its_envs_in_workers(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
-    done = run("--num-workers", "2", "program.py", "--seed", "1", cwd=tmp_path)
+    done = command_apart("run", "--num-workers", "2", "program.py", "--seed", "1", cwd=tmp_path)
     assert done.stdout == "remuda.gymnasium.async_vector_env 2 ['--seed', '1']\n" * 2, done.stderr
     assert done.returncode == 3
 
 
 def test_a_missing_program_is_refused(tmp_path: Path) -> None:
-    done = run("program.py", cwd=tmp_path)
+    done = command_apart("run", "program.py", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: expected a program in Python, got program.py, which is no file\n"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import command_apart
 from traces import names
 
 PROGRAM = """
@@ -38,10 +39,9 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "remuda", "trace", *arguments]
+def run(*arguments: str, cwd: Path) -> Any:
     variables = {**os.environ, "PYTHONPATH": str(cwd)} if "-m" in arguments else os.environ
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=variables, check=False)
+    return command_apart("trace", *arguments, cwd=cwd, env=variables)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")

@@ -8,7 +8,7 @@ import os
 import pickle
 import stat
 import zipfile
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,28 +122,24 @@ def test_a_file_with_a_flipped_bit_is_refused_or_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04", bytes(range(256)) * 8])
 def test_a_file_that_is_no_record_is_refused(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(data)
-    with pytest.raises(RecordError, match="expected a crash record, got"):
-        load_record(tmp_path / "file")
     run = replay(tmp_path / "file")
-    assert (run.exit_code, run.stderr.startswith("error: expected a crash record")) == (2, True)
+    assert (run.exit_code, run.stderr.startswith("error: expected a crash record, got")) == (2, True)
 
 
 def packed(sizes: dict[str, int], kind: int = zipfile.ZIP_DEFLATED) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", kind) as archive:
         for name, size in sizes.items():
-            with archive.open(name, "w") as part:
-                for _ in range(0, size, 1 << 20):
-                    part.write(bytes(min(size, 1 << 20)))
+            archive.writestr(name, bytes(size))
     return file.getvalue()
 
 
-BOMBS: dict[str, Callable[[], bytes]] = {
-    "one part": lambda: packed({"record.json": 10, "pickles/factory": 1 << 21}),
-    "many parts": lambda: packed({f"pickles/{i}": 1 << 19 for i in range(3)}),
-    "text": lambda: packed({"record.json": (1 << 16) + 1}),
-    "too many parts": lambda: packed(dict.fromkeys(map(str, range(2000)), 1)),
-    "another compression": lambda: packed({"record.json": 10}, zipfile.ZIP_LZMA),
+BOMBS: dict[str, Any] = {
+    "one part": ({"record.json": 10, "pickles/factory": 1 << 21},),
+    "many parts": ({f"pickles/{i}": 1 << 19 for i in range(3)},),
+    "text": ({"record.json": (1 << 16) + 1},),
+    "too many parts": (dict.fromkeys(map(str, range(2000)), 1),),
+    "another compression": ({"record.json": 10}, zipfile.ZIP_LZMA),
 }
 
 
@@ -159,19 +155,15 @@ def low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_small_file_that_unpacks_to_a_large_one_is_refused(bomb: str, tmp_path: Path, monkeypatch: Any) -> None:
     """The file is refused before it is unpacked."""
-    (tmp_path / "file").write_bytes(BOMBS[bomb]())
+    (tmp_path / "file").write_bytes(packed(*BOMBS[bomb]))
     monkeypatch.setattr(zipfile.ZipFile, "read", lambda *_: pytest.fail("it was unpacked"))
     with pytest.raises(RecordError, match="expected a crash record, got"):
         load_record(tmp_path / "file")
 
 
-def test_only_the_owner_can_read_a_record(tmp_path: Path) -> None:
-    before = os.umask(0)
-    try:
-        path = make_record(tmp_path)
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+def test_only_the_owner_can_read_a_record(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    request.addfinalizer(partial(os.umask, os.umask(0)))
+    assert stat.S_IMODE(make_record(tmp_path).stat().st_mode) == 0o600
 
 
 @pytest.mark.usefixtures("low_limits")

@@ -6,7 +6,6 @@ import ctypes
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from command import command_apart
 from failing import LIMIT
 from gymnasium import spaces
 from pool_envs import counting, hooked
@@ -220,11 +220,10 @@ def test_a_factory_that_cannot_be_pickled_can_be_replaced_by_name(tmp_path: Path
 # -- stops and the debugger ------------------------------------------------------------------------------
 
 
-def under_pdb(record: Path | None, commands: str, *options: str) -> subprocess.CompletedProcess[str]:
+def under_pdb(record: Path | None, commands: str, *options: str) -> Any:
     """Runs the command in a process, because the debugger reads from standard input."""
-    command = [sys.executable, "-m", "remuda", "replay", str(record), "--trust", "--pdb", *options]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    return subprocess.run(command, input=commands, capture_output=True, text=True, check=False, env=environment)
+    return command_apart("replay", str(record), "--trust", "--pdb", *options, input=commands, env=environment)
 
 
 def test_the_debugger_opens_at_the_exception(tmp_path: Path) -> None:
