@@ -57,7 +57,7 @@ ROWS = (
         "an exception that cannot be unpickled",
         accidents.raise_needs_arguments,
         "exception",
-        "raised odd_exceptions.NeedsArguments in",
+        f"{_ODD}.NeedsArguments in",
     ),
     Row("`sys.exit(3)`", accidents.exit_python, "exception", "raised SystemExit in"),
     Row("memory beyond `RLIMIT_AS`, in Python", accidents.run_out_of_memory, "exception", "raised MemoryError in"),
@@ -101,6 +101,7 @@ class Outcome(Enum):
 
 _CALLS = (Phase.CALL, Phase.RENDER)
 _NO_REBUILD = dict.fromkeys((Phase.REBUILD, Phase.REBUILD_IN_PLACE), Outcome.NEVER)
+_HANGS = {Phase.BUILD: Outcome.NOT_BUILT, Phase.CLOSE: Outcome.KILLED}
 _RESTARTED = {
     **dict.fromkeys((Phase.REBUILD, Phase.REBUILD_IN_PLACE), Outcome.BUILT_AGAIN),
     **dict.fromkeys((Phase.RESET, Phase.AUTORESET), Outcome.REPEATED),
@@ -111,32 +112,20 @@ OUTCOMES: dict[Policy, dict[Kind, dict[Phase, Outcome]]] = {
     "raise": {
         "death": {**dict.fromkeys(Phase, Outcome.DIED), **_NO_REBUILD},
         "exception": {**dict.fromkeys(Phase, Outcome.RAISED), **_NO_REBUILD},
-        "hang": {
-            **dict.fromkeys(Phase, Outcome.LATE),
-            Phase.BUILD: Outcome.NOT_BUILT,
-            Phase.CLOSE: Outcome.KILLED,
-            **_NO_REBUILD,
-        },
+        "hang": {**dict.fromkeys(Phase, Outcome.LATE), **_HANGS, **_NO_REBUILD},
     },
     "restart": {
         "death": {
-            Phase.BUILD: Outcome.DIED,
+            **dict.fromkeys(Phase, Outcome.DIED),
             **_RESTARTED,
             **dict.fromkeys(_CALLS, Outcome.TRUNCATED_LATER_DIED),
-            Phase.CLOSE: Outcome.DIED,
         },
         "exception": {
-            Phase.BUILD: Outcome.RAISED,
+            **dict.fromkeys(Phase, Outcome.RAISED),
             **_RESTARTED,
             **dict.fromkeys(_CALLS, Outcome.EPISODE_GOES_ON),
-            Phase.CLOSE: Outcome.RAISED,
         },
-        "hang": {
-            Phase.BUILD: Outcome.NOT_BUILT,
-            **_RESTARTED,
-            **dict.fromkeys(_CALLS, Outcome.TRUNCATED_LATER_LATE),
-            Phase.CLOSE: Outcome.KILLED,
-        },
+        "hang": {**_HANGS, **_RESTARTED, **dict.fromkeys(_CALLS, Outcome.TRUNCATED_LATER_LATE)},
     },
 }
 

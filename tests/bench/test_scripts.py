@@ -179,10 +179,8 @@ def test_waiting_subtracts_the_time_of_the_thought() -> None:
     costs = [waiting.Cost(case.without_thought, [0.0], {rule: [20.0] for rule in waiting.RULES})]
     costs.append(replace(costs[0], case=case, step_us={rule: [25.0] for rule in waiting.RULES}))
     found, _ = waiting.markdown(costs, argparse.Namespace(workers=2, rounds=1, seconds=1.0))
-    assert (
-        str(found).splitlines()[-1]
-        == "| 8 | 0 | elsewhere | 2000 | <= 1.3 x | pass | 25 (1.25) | 25 (1.25) | 25 (1.25) |"
-    )
+    row = "| 8 | 0 | elsewhere | 2000 | <= 1.3 x | pass | 25 (1.25) | 25 (1.25) | 25 (1.25) |"
+    assert str(found).splitlines()[-1] == row
 
 
 def test_waiting_restores_the_rule_for_spinning() -> None:

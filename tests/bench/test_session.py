@@ -7,7 +7,7 @@ import sys
 from argparse import Namespace
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import bench_fakes
 import pytest
@@ -20,6 +20,8 @@ from harness.session import ANY_ROUND, QUICK, BusyError, Session
 from remuda._bench import race
 from remuda._bench.contenders import Plan
 
+Output: TypeAlias = pytest.CaptureFixture[str]
+Stored: TypeAlias = list[tuple[str, Section]]
 PLAN = Plan(COUNTING, num_envs=4, num_workers=2)
 
 
@@ -37,9 +39,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 @pytest.fixture
-def stored(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Section]]:
+def stored(monkeypatch: pytest.MonkeyPatch) -> Stored:
     """Replaces the writing of results.json and its pages. Returns the list of what is stored."""
-    sections: list[tuple[str, Section]] = []
+    sections: Stored = []
     monkeypatch.setattr("harness.session.store", lambda *section: sections.append(section))
     return sections
 
@@ -75,7 +77,7 @@ def test_after_three_times_the_rounds_a_busy_machine_raises(machine: list[bool])
 
 
 def test_uncounted_cases_are_named_and_the_others_are_shown(
-    machine: list[bool], capsys: pytest.CaptureFixture[str], stored: list[tuple[str, Section]]
+    machine: list[bool], capsys: Output, stored: Stored
 ) -> None:
     machine += [True, False, False, False, True]
     some = session(rounds=1, readme=True)
@@ -129,7 +131,7 @@ def test_a_race_combines_the_counted_rounds(kinds: list[type[FakeContender]]) ->
     ],
 )
 def test_options_are_checked(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, str], message: str
+    monkeypatch: pytest.MonkeyPatch, capsys: Output, arguments: tuple[str, str], message: str
 ) -> None:
     def parse(*words: str) -> Namespace:
         monkeypatch.setattr(sys, "argv", ["script.py", *words])
@@ -142,9 +144,7 @@ def test_options_are_checked(
     assert message in capsys.readouterr().err
 
 
-def test_a_result_is_published_with_its_notes_and_a_part_beside_the_others(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, stored: list[tuple[str, Section]]
-) -> None:
+def test_a_result_is_published_with_its_notes_and_its_part(capsys: Output, tmp_path: Path, stored: Stored) -> None:
     some = session(readme=True, json=tmp_path / "f.json")
     some.leave_out(["a", None, "a"])
     some.publish("it", ["line"], [1])
@@ -155,7 +155,7 @@ def test_a_result_is_published_with_its_notes_and_a_part_beside_the_others(
     assert stored == [("it", Section(["line", "Left out: a"], [])), ("it: 64 envs", Section(["line"], []))]
 
 
-def test_figures_of_a_busy_machine_come_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_of_a_busy_machine_come_with_a_warning(capsys: Output) -> None:
     session(any_round=True).publish("it", ["line"])
     assert capsys.readouterr().out == f"**{ANY_ROUND}**\n\nline\n"
     assert session(is_quick=True).warnings() == [QUICK]
