@@ -57,7 +57,7 @@ ROWS = (
         "an exception that cannot be unpickled",
         accidents.raise_needs_arguments,
         "exception",
-        f"{_ODD}.NeedsArguments in",
+        "raised odd_exceptions.NeedsArguments in",
     ),
     Row("`sys.exit(3)`", accidents.exit_python, "exception", "raised SystemExit in"),
     Row("memory beyond `RLIMIT_AS`, in Python", accidents.run_out_of_memory, "exception", "raised MemoryError in"),
