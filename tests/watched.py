@@ -73,6 +73,7 @@ if replaces:
     with Pool([CountingEnv] * 4, num_workers=4, name="herd", **options) as pool:
         pool.replace([0, 1, 2, 3], fns)
         print("replaced")
+        input()
 else:
     with Pool(fns, num_workers=4, name="herd", **options) as pool:
         print("built")
