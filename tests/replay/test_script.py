@@ -37,6 +37,7 @@ def picky(make: Any, directory: Path, **arguments: Any) -> CrashRecord:
         with pytest.raises(EnvError) as raised:
             for _ in range(4):
                 pool.step(ACTIONS)
+    assert raised.value.record is not None
     return load_record(raised.value.record)
 
 

@@ -33,10 +33,8 @@ class Gray(gymnasium.Env[Any, Any]):
     action_space = spaces.Discrete(10)
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
-    def __init__(
-        self, length: int = 3, mode: str | None = "rgb_array", height: int = SIZE, accident: Any = None
-    ) -> None:
-        self.length, self.render_mode, self._height, self._accident, self.rendered = length, mode, height, accident, 0
+    def __init__(self, length: int = 3, mode: str | None = "rgb_array", height: int = SIZE, act: Any = None) -> None:
+        self.length, self.render_mode, self._height, self._act, self.rendered = length, mode, height, act, 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         self.steps = 0

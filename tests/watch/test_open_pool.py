@@ -65,17 +65,12 @@ def test_the_memory_of_a_watched_pool_is_mapped_read_only() -> None:
         assert Path("/proc/self/maps").read_text().count("memfd:remuda") == before.count("memfd:remuda")
 
 
-def test_several_pools_of_a_process_are_found_in_order_of_creation() -> None:
+def test_open_pools_are_found_in_order_of_creation_and_closed_ones_are_not_even_if_a_batch_is_held() -> None:
     options: Any = {"backend": "serial", "num_workers": 1}
-    with Pool([CountingEnv], name="first", **options), Pool([CountingEnv], name="second", **options):
+    with Pool([CountingEnv], name="first", **options) as first, Pool([CountingEnv], name="second", **options):
+        batch = first.reset()
         assert [pool.description.name for pool in find(os.getpid())] == ["first", "second"]
-
-
-def test_a_closed_pool_is_not_found_even_if_a_batch_is_held() -> None:
-    with Pool([CountingEnv], backend="serial", num_workers=1) as pool:
-        obs = pool.reset().obs
-        only(os.getpid())
-    assert obs.shape == (1, 4)
+    assert batch.obs.shape == (1, 4)
     with pytest.raises(NotFoundError, match="which has none"):
         find(os.getpid())
 
@@ -102,12 +97,9 @@ def test_invalid_arenas_are_refused(tmp_path: Path) -> None:
 def test_start_of_identifies_a_running_process() -> None:
     assert start_of(os.getpid()) == start_of(os.getpid()) is not None
     assert start_of(4194304) is None
-
-
-def test_a_zombie_process_does_not_count_as_running() -> None:
     pid = os.fork()
     if pid == 0:
         os._exit(0)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    assert start_of(pid) is None
+    assert start_of(pid) is None, "expected a zombie not to count as running"
     os.waitpid(pid, 0)
