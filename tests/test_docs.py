@@ -137,6 +137,10 @@ import alf, alf.environments, remuda.alf
 if "alf_stand_in" in alf.__file__:
     alf.environments.fast_parallel_environment = types.ModuleType("fast_parallel_environment")
 """
+WITHOUT_PRELUDE = (
+    *("README", "index", "start", "tasks", "faults", "resume", "crash-records", "rollouts", "mlagents", "videos"),
+    *("ray", "coming-from/cleanrl", "coming-from/lerobot"),
+)
 PRELUDES = {
     "extras.md": POOL + COLUMNS,
     "evaluation.md": POOL + RENDERING,
@@ -153,11 +157,7 @@ PRELUDES = {
         (f"reference/{page}.md" for page in ("pool", "options", "batch", "envs", "stats")),
         POOL + OPEN_POOL + "batch = pool.reset()\n",
     ),
-    **dict.fromkeys(("coming-from/cleanrl.md", "coming-from/lerobot.md", "README.md"), ""),
-    **dict.fromkeys(
-        (f"{page}.md" for page in ("index", "start", "tasks", "faults", "resume", "crash-records", "rollouts")), ""
-    ),
-    **dict.fromkeys((f"{page}.md" for page in ("mlagents", "videos", "ray")), ""),
+    **dict.fromkeys(map("{}.md".format, WITHOUT_PRELUDE), ""),
 }
 # Code that runs after the last block of a page, and checks its functions, also with other arguments.
 RUN_ALF = """
