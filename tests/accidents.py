@@ -28,8 +28,7 @@ def kill_myself(*_: Any) -> NoReturn:
     raise AssertionError("it is deadly")
 
 
-def die(*_: Any) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+die: Accident = kill_myself
 
 
 def segfault(*_: Any) -> None:
@@ -105,13 +104,6 @@ def loop_for_ever(*_: Any) -> None:
 def hold_the_gil(*_: Any) -> None:
     """Hangs forever in native code with the GIL."""
     ctypes.PyDLL(None).pause()
-
-
-def ignore_signals(*_: Any) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
-    while True:
-        signal.pause()
 
 
 def wait_for_ever(*_: Any) -> None:

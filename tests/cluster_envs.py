@@ -106,19 +106,15 @@ def rows_by_env(batch: Batch) -> dict[int, Any]:
     """Returns the rows of a batch by env, as plain data. A fault is reduced to its presence."""
     rows = {}
     for i, env in enumerate(batch.env_ids.tolist()):
-        info = _plain(batch.infos[i])
-        obs = batch.obs[i].tolist()
-        rows[env] = obs, float(batch.rewards[i]), bool(batch.terminations[i]), bool(batch.truncations[i]), info
+        columns = batch.obs, batch.rewards, batch.terminations, batch.truncations
+        rows[env] = *(column[i].tolist() for column in columns), _plain(batch.infos[i])
     return rows
 
 
-def _plain(info: dict[str, Any]) -> Any:
-    if "fault" in info:
-        info = {**info, "fault": True}
-    return {
-        key: _plain(value) if isinstance(value, dict) else value.tolist() if hasattr(value, "tolist") else value
-        for key, value in info.items()
-    }
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: key == "fault" or _plain(part) for key, part in value.items()}
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def kill_shard(pool: Pool, env_id: int) -> None:

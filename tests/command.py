@@ -1,10 +1,13 @@
-"""Runs the `remuda` command in this process."""
+"""Runs the `remuda` command in this process or in another one."""
 
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from typing import Any
 
 from remuda.cli.app import main
 
@@ -32,3 +35,9 @@ def command(*arguments: str) -> Outcome:
         code = end.code
     assert isinstance(code, int), code
     return Outcome(code, out.getvalue(), err.getvalue())
+
+
+def command_apart(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs the command in a process of its own. `options`: of `subprocess.run`."""
+    words = [sys.executable, "-m", "remuda", *arguments]
+    return subprocess.run(words, capture_output=True, text=True, check=False, **options)

@@ -46,7 +46,6 @@ class PreparedForkServer(client.ForkServer):
 
 
 client.ForkServer = PreparedForkServer  # type: ignore[misc]
-create_arena = _core.Arena.create
 
 
 def count_arena(*arguments: Any) -> _core.Arena:
@@ -54,12 +53,12 @@ def count_arena(*arguments: Any) -> _core.Arena:
     return create_arena(*arguments)
 
 
+create_arena = _core.Arena.create
 _core.Arena.create = staticmethod(count_arena)  # type: ignore[method-assign]
 
 SECONDS = 300
-STDERR = pytest.StashKey[int]()
+STDERR, REAPER = pytest.StashKey[int](), pytest.StashKey[Any]()
 KEPT = {"modules": 0, "arenas": 0}  # modules that were imported; arenas that were made
-REAPER = pytest.StashKey[Any]()
 
 
 def pytest_configure(config: pytest.Config) -> None:

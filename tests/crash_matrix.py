@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Literal, TypeAlias
 
 import accidents
 from accidents import Accident
+from doc_pages import filled, table
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "faults.md"
 
@@ -44,14 +44,8 @@ ROWS = (
     Row("SIGSEGV (a null pointer)", accidents.segfault, "death", "killed by SIGSEGV"),
     Row("`abort()`", accidents.abort, "death", "killed by SIGABRT"),
     Row("`os._exit(3)`", accidents.leave, "death", "it exited with code 3"),
-    Row(
-        "a write to NULL after `malloc` failed",
-        accidents.write_where_malloc_failed,
-        "death",
-        "killed by SIGSEGV",
-        False,
-    ),
-    Row("SIGKILL, with simulators of its own", accidents.orphan_simulators, "death", "killed by SIGKILL", False),
+    Row("a write to NULL", accidents.write_where_malloc_failed, "death", "killed by SIGSEGV", shown=False),
+    Row("SIGKILL, with simulators of its own", accidents.orphan_simulators, "death", "killed by SIGKILL", shown=False),
     Row("an exception", accidents.raise_value_error, "exception", "raised ValueError in"),
     Row(
         "an exception that cannot be pickled",
@@ -107,6 +101,7 @@ class Outcome(Enum):
 
 _CALLS = (Phase.CALL, Phase.RENDER)
 _NO_REBUILD = dict.fromkeys((Phase.REBUILD, Phase.REBUILD_IN_PLACE), Outcome.NEVER)
+_HANGS = {Phase.BUILD: Outcome.NOT_BUILT, Phase.CLOSE: Outcome.KILLED}
 _RESTARTED = {
     **dict.fromkeys((Phase.REBUILD, Phase.REBUILD_IN_PLACE), Outcome.BUILT_AGAIN),
     **dict.fromkeys((Phase.RESET, Phase.AUTORESET), Outcome.REPEATED),
@@ -117,32 +112,20 @@ OUTCOMES: dict[Policy, dict[Kind, dict[Phase, Outcome]]] = {
     "raise": {
         "death": {**dict.fromkeys(Phase, Outcome.DIED), **_NO_REBUILD},
         "exception": {**dict.fromkeys(Phase, Outcome.RAISED), **_NO_REBUILD},
-        "hang": {
-            **dict.fromkeys(Phase, Outcome.LATE),
-            Phase.BUILD: Outcome.NOT_BUILT,
-            Phase.CLOSE: Outcome.KILLED,
-            **_NO_REBUILD,
-        },
+        "hang": {**dict.fromkeys(Phase, Outcome.LATE), **_HANGS, **_NO_REBUILD},
     },
     "restart": {
         "death": {
-            Phase.BUILD: Outcome.DIED,
+            **dict.fromkeys(Phase, Outcome.DIED),
             **_RESTARTED,
             **dict.fromkeys(_CALLS, Outcome.TRUNCATED_LATER_DIED),
-            Phase.CLOSE: Outcome.DIED,
         },
         "exception": {
-            Phase.BUILD: Outcome.RAISED,
+            **dict.fromkeys(Phase, Outcome.RAISED),
             **_RESTARTED,
             **dict.fromkeys(_CALLS, Outcome.EPISODE_GOES_ON),
-            Phase.CLOSE: Outcome.RAISED,
         },
-        "hang": {
-            Phase.BUILD: Outcome.NOT_BUILT,
-            **_RESTARTED,
-            **dict.fromkeys(_CALLS, Outcome.TRUNCATED_LATER_LATE),
-            Phase.CLOSE: Outcome.KILLED,
-        },
+        "hang": {**_HANGS, **_RESTARTED, **dict.fromkeys(_CALLS, Outcome.TRUNCATED_LATER_LATE)},
     },
 }
 
@@ -155,11 +138,9 @@ _KINDS: dict[Kind, str] = {"death": "the worker dies", "exception": "an exceptio
 def tables() -> dict[str, str]:
     """Returns the tables by the name of their place in the document."""
     shown = {kind: [row.name for row in ROWS if row.kind == kind and row.shown] for kind in _KINDS}
+    accidents_by_kind = [[text, "; ".join(shown[kind])] for kind, text in _KINDS.items()]
     return {
-        "accidents": _table(
-            ["counts as", "what happens to an env"],
-            [[text, "; ".join(shown[kind])] for kind, text in _KINDS.items()],
-        ),
+        "accidents": table(["counts as", "what happens to an env"], accidents_by_kind),
         **{f"matrix {policy}": _matrix(policy) for policy in OUTCOMES},
     }
 
@@ -170,24 +151,16 @@ def _matrix(policy: Policy) -> str:
     for phase in Phase:
         if set(_across(policy, phase)) != {Outcome.NEVER}:
             lines.setdefault(tuple(outcome.value for outcome in _across(policy, phase)), []).append(phase.value)
-    return _table(["during", *_KINDS.values()], [[", ".join(names), *cells] for cells, names in lines.items()])
+    return table(["during", *_KINDS.values()], [[", ".join(names), *cells] for cells, names in lines.items()])
 
 
 def _across(policy: Policy, phase: Phase) -> list[Outcome]:
     return [OUTCOMES[policy][kind][phase] for kind in _KINDS]
 
 
-def _table(head: list[str], lines: list[list[str]]) -> str:
-    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *lines])
-
-
 def with_tables(text: str) -> str:
     """Returns the document with its current tables."""
-    for name, table in tables().items():
-        pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
-        text, found = re.subn(pattern, lambda m, t=table: f"{m[1]}\n{t}\n\n{m[2]}", text, flags=re.DOTALL)  # type: ignore[misc]
-        assert found == 1, f"expected one place for the table {name!r} in {DOCUMENT}, got {found}"
-    return text
+    return filled(text, tables())
 
 
 if __name__ == "__main__":

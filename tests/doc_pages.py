@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -64,6 +64,19 @@ def written(page: Path) -> str:
     """Returns what was written for a page: without the docstrings in it, and with empty lines in their place."""
     inserted = re.compile(r"^<!-- docstring.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
     return inserted.sub(lambda found: "\n" * found[0].count("\n"), page.read_text())
+
+
+def filled(text: str, contents: Mapping[str, str]) -> str:
+    """Returns a page with new contents between `<!-- name -->` and the next `<!-- end -->`, by name."""
+    for name, content in contents.items():
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
+        text, found = re.subn(pattern, lambda m, new=content: f"{m[1]}\n{new}\n\n{m[2]}", text, flags=re.DOTALL)  # type: ignore[misc]
+        assert found == 1, f"expected one place for {name!r}, got {found}"
+    return text
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *lines])
 
 
 class Reader:

@@ -39,7 +39,7 @@ def limit_builds_of_successors(pool: Pool) -> None:
     pool._exchange.supervisor.workers.successors.start_timeout = LIMIT
 
 
-def failure(env_id: int | None = 1, exception: BaseException | None = None) -> Failure:
+def failure(env_id: int | None = 1, exception: Any = None) -> Failure:
     """Returns the report of a worker about an env that raised."""
     return Failure(env_id, 0, "step", exception, "ValueError", "wrong", "Traceback ...\nValueError: wrong")
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import doc_pages
+
 from remuda import FaultPolicy
 
 Combination: TypeAlias = Mapping[str, Any]  # a value for each factor
@@ -174,30 +176,28 @@ class _Gain:
 
 def pool_arguments(combination: Combination, directory: Path) -> dict[str, Any]:
     """Returns the arguments of `Pool` for a combination. `directory`: for crash records."""
-    chosen, slots = dict(combination), SLOTS // (combination["vector_size"] or 1)
-    seconds = 2.0 if chosen["deadlines"] else None
+    seconds = 2.0 if combination["deadlines"] else None
+    is_reported, width = combination["faults"] == "report", combination["vector_size"] or 1
     policy = FaultPolicy(
-        "restart" if chosen["faults"] == "report" else chosen["faults"],
-        resets="report" if chosen["faults"] == "report" else "retry",
+        "restart" if is_reported else combination["faults"],
+        resets="report" if is_reported else "retry",
         step_timeout=seconds,
         reset_timeout=seconds,
         max_restarts=100,
         backoff=0,
-        renew_every=chosen["renew_every"],
+        renew_every=combination["renew_every"],
         abandon_hung_threads=True,
     )
-    arguments = {name: chosen[name] for name in ("backend", "autoreset", "spares", "resets_ahead", "vector_size")}
-    arguments |= {name: chosen[name] for name in ("max_concurrency", "seeding", "lazy")}
-    arguments |= {
+    names = ("backend", "autoreset", "spares", "resets_ahead", "vector_size", "max_concurrency", "seeding", "lazy")
+    return {
+        **{name: combination[name] for name in names},
+        **({"crash_dir": directory} if combination["crash_dir"] else {}),
         "faults": policy,
         "log_advice": False,
         "frames": 2,
         "object_bytes": 4096,  # some messages are larger
-        "num_workers": slots // 2 if chosen["shared"] else None,
+        "num_workers": SLOTS // width // 2 if combination["shared"] else None,
     }
-    if chosen["crash_dir"]:
-        arguments["crash_dir"] = directory
-    return arguments
 
 
 # -- for the document ------------------------------------------------------------------------------------
@@ -224,10 +224,7 @@ WHY_NOT = (
 )
 
 _NAMES: dict[Choice, str] = {
-    ("autoreset", "next_step"): '`autoreset="next_step"`',
-    ("autoreset", "same_step"): '`autoreset="same_step"`',
-    ("autoreset", "disabled"): '`autoreset="disabled"`',
-    ("autoreset", "background"): '`autoreset="background"`',
+    **{("autoreset", mode): f'`autoreset="{mode}"`' for mode in FACTORS["autoreset"]},
     _SPARES: "`spares`",
     _AHEAD: "`resets_ahead`",
     _VECTOR: "`vector_size`",
@@ -248,6 +245,9 @@ _NAMES: dict[Choice, str] = {
 }
 
 
+_HEAD = ("feature", "does not work with", "reason")
+
+
 def names() -> str:
     """All features except the autoreset modes, as text."""
     rest = [name for (factor, _), name in _NAMES.items() if factor != "autoreset"]
@@ -260,26 +260,19 @@ def table() -> str:
     for refusal, reason in zip(REFUSALS, _REASONS, strict=True):
         feature, *others = (_NAMES[choice] for choice in refusal.choices)
         rows.setdefault((feature, WHY[reason]), []).append(" with ".join(others))
-    lines = ["| feature | does not work with | reason |", "| --- | --- | --- |"]
-    return "\n".join([*lines, *(f"| {one} | {', '.join(others)} | {why} |" for (one, why), others in rows.items())])
+    return doc_pages.table(_HEAD, [(one, ", ".join(others), why) for (one, why), others in rows.items()])
 
 
 def methods_table() -> str:
     """A row for each method of a pool that some features exclude."""
     rows = [(name, ", ".join(_NAMES[choice] for choice in choices)) for name, choices in LIMITS.items()]
     rows.insert(1, (rows[0][0], "texts and graphs"))
-    lines = ["| feature | does not work with | reason |", "| --- | --- | --- |"]
-    return "\n".join(
-        [*lines, *(f"| {name} | {others} | {why} |" for (name, others), why in zip(rows, WHY_NOT, strict=True))]
-    )
+    return doc_pages.table(_HEAD, [(name, others, why) for (name, others), why in zip(rows, WHY_NOT, strict=True)])
 
 
 def with_tables(text: str) -> str:
     """Returns the document with its current list and tables."""
-    for name, content in {"features": names(), "pairs": table(), "methods": methods_table()}.items():
-        head, rest = text.split(f"<!-- {name} -->\n")
-        text = f"{head}<!-- {name} -->\n\n{content}\n\n<!-- end{rest.split('<!-- end', 1)[1]}"
-    return text
+    return doc_pages.filled(text, {"features": names(), "pairs": table(), "methods": methods_table()})
 
 
 if __name__ == "__main__":

@@ -117,11 +117,8 @@ class Maker:
         """Returns the arguments of `recv`, to be used in turn."""
         # A background reset begins when the env's last row is received, and with spares the order of resets matters.
         in_order = self.combination["spares"] > 0
-        if (
-            self.is_twin
-            or not self.combination["partial"]
-            or (in_order and self.combination["autoreset"] == "background")
-        ):
+        depends = in_order and self.combination["autoreset"] == "background"
+        if self.is_twin or depends or not self.combination["partial"]:
             return [{"order": "slot"}] if in_order else [{}]
         one = self.width
         return [{"min_envs": 1}, {"max_envs": one}, {"timeout": 0.01}, {"max_envs": one, "order": "slot"}]
@@ -174,8 +171,8 @@ class Life:
         self._parts: tuple[Part, ...] = (whole,)  # of the whole, which are sent commands
         self._combination, self._width, self._is_twin = maker.combination, maker.width, maker.is_twin
         self._slots, self._limits, self._draw = whole.env_ids.tolist(), maker.limits(), random.Random(seed)
-        self._mode, self._restarts = self._combination["autoreset"], self._combination["faults"] != "raise"
-        self._resumes = self._combination["faults"] == "resume"
+        self._mode, faults = self._combination["autoreset"], self._combination["faults"]
+        self._restarts, self._resumes = faults != "raise", faults == "resume"
         self._has_threads = self._combination["backend"] == "thread"
         num_envs = SLOTS + self._combination["spares"]
         workers = features.pool_arguments(self._combination, maker.directory)["num_workers"]

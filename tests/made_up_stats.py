@@ -39,23 +39,14 @@ def snapshot(
         EnvStats(env, of_worker[env], step, reset, reset.count)
         for env, (step, reset) in enumerate(zip(steps, resets, strict=True))
     )
+
+    def worker(index: int) -> WorkerStats:
+        hosts = [env for env in envs if env.worker == index]
+        return _worker(index, setup.get("vector_size") or 1, hosts, seconds, cpu, queued * batches)
+
+    caller = CallerStats(seconds, batches, waited * batches, gathering * batches)
     return PoolStats(
-        seconds,
-        envs,
-        tuple(
-            _worker(
-                w,
-                setup.get("vector_size") or 1,
-                [env for env in envs if env.worker == w],
-                seconds,
-                cpu,
-                queued * batches,
-            )
-            for w in range(workers)
-        ),
-        CallerStats(seconds, batches, waited * batches, gathering * batches),
-        cores,
-        PoolSetup(tuple(hosted), **setup),
+        seconds, envs, tuple(map(worker, range(workers))), caller, cores, PoolSetup(tuple(hosted), **setup)
     )
 
 

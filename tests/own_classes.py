@@ -33,11 +33,11 @@ class _Own:
     def __deepcopy__(self, memo: Any) -> Any:
         return _make(type(self), dict(self.__dict__))
 
-    def __str__(self) -> str:
-        return "an object of a class of the program"
-
     def __repr__(self) -> str:
         return "an object of a class of the program"
+
+    def __str__(self) -> str:
+        return repr(self)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and str(vars(other)) == str(vars(self))

@@ -12,6 +12,7 @@ import itertools
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -152,17 +153,17 @@ class Gauge(Diary):
     """Counts entries and exits of several processes in a shared file."""
 
     def enter(self) -> None:
-        self.note("+")
+        self.note("+1")
 
     def leave(self) -> None:
-        self.note("-")
+        self.note("-1")
 
     def entries(self) -> int:
-        return self.lines().count("+")
+        return self.lines().count("+1")
 
     def peak(self) -> int:
         """Returns the highest number of simultaneous entries."""
-        return max(itertools.accumulate([1 if mark == "+" else -1 for mark in self.lines()], initial=0))
+        return max(itertools.accumulate(map(int, self.lines()), initial=0))
 
 
 # -- envs ------------------------------------------------------------------------------------------------
@@ -288,24 +289,18 @@ def counting(num_envs: int, length: int = 1_000_000) -> list[EnvFn]:
     return [(lambda tag=i: CountingEnv(tag, length)) for i in range(num_envs)]  # type: ignore[misc]
 
 
-def hooked(num_envs: int, which: Sequence[int] = (1,), length: int = 1_000_000, **hooks: Hook) -> list[EnvFn]:
+def hooked(
+    num_envs: int, which: Sequence[int] = (1,), length: int = 1_000_000, kind: Any = HookedEnv, **hooks: Hook
+) -> list[EnvFn]:
     """Returns factories of envs, of which those in `which` have the hooks."""
-    return [
-        (lambda tag=i: HookedEnv(tag, length, **(hooks if tag in which else {})))  # type: ignore[misc]
-        for i in range(num_envs)
-    ]
+    return [(lambda tag=i: kind(tag, length, **(hooks if tag in which else {}))) for i in range(num_envs)]  # type: ignore[misc]
 
 
-def drawing(num_envs: int, which: Sequence[int] = (1,), length: int = 1_000_000, **hooks: Hook) -> list[EnvFn]:
-    """Like `hooked`, for envs that render."""
-    return [
-        (lambda tag=i: DrawingEnv(tag, length, **(hooks if tag in which else {})))  # type: ignore[misc]
-        for i in range(num_envs)
-    ]
+drawing = partial(hooked, kind=DrawingEnv)  # factories of envs that render
 
 
 def levelled(num_envs: int, length: int = 1_000_000, **hooks: Hook) -> list[EnvFn]:
-    return [(lambda tag=i: LevelEnv(tag, length, **hooks)) for i in range(num_envs)]  # type: ignore[misc]
+    return hooked(num_envs, range(num_envs), length, LevelEnv, **hooks)
 
 
 def gated(gates: Sequence[Gate | None], phase: str = "step") -> list[EnvFn]:
@@ -376,8 +371,7 @@ class NestedEnv(gymnasium.Env[Any, Any]):
             deep=spaces.Dict(flags=spaces.MultiBinary(3), choice=spaces.MultiDiscrete([5, 6])),
         )
         self.action_space = spaces.Dict(
-            push=spaces.Box(-1, 1, (2,), np.float32),
-            keys=spaces.Tuple((spaces.Discrete(4), spaces.MultiBinary(2))),
+            push=spaces.Box(-1, 1, (2,), np.float32), keys=spaces.Tuple((spaces.Discrete(4), spaces.MultiBinary(2)))
         )
         self.length, self.reuse, self.steps = length, reuse, 0
         self._make_buffers()
@@ -391,10 +385,7 @@ class NestedEnv(gymnasium.Env[Any, Any]):
             self._make_buffers()
         self._image[:] = self.np_random.integers(0, 256, (3, 4))
         self._position[:] = self.np_random.uniform(-9, 9, 2)
-        deep = {
-            "flags": self.np_random.integers(0, 2, 3).astype(np.int8),
-            "choice": self.np_random.integers(0, 5, 2),
-        }
+        deep = {"flags": self.np_random.integers(0, 2, 3).astype(np.int8), "choice": self.np_random.integers(0, 5, 2)}
         return {"image": self._image, "pose": (self._position, int(self.np_random.integers(50))), "deep": deep}
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:

@@ -94,20 +94,15 @@ class Script:
 
     def __init__(self, directory: Path, code: str, *options: str, **variables: str) -> None:
         self.mark = f"REMUDA_TEST={directory}"
-        path = directory / "script.py"
-        path.write_text(f"from script_head import *\n{code}")
+        (path := directory / "script.py").write_text(f"from script_head import *\n{code}")
         (directory / "script_head.py").write_text(HEAD)
         environment = {**os.environ, **variables, "REMUDA_TEST": str(directory)}
         environment["PYTHONPATH"] = os.pathsep.join([str(directory), str(Path(__file__).parent), *sys.path])
-        self.process = subprocess.Popen(
-            [sys.executable, *options, str(path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-            start_new_session=True,  # its own process group, as a shell gives to a command
-        )
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        # in its own process group, as a shell gives to a command
+        self.process: subprocess.Popen[str] = subprocess.Popen(
+            [sys.executable, *options, str(path)], **pipes, text=True, env=environment, start_new_session=True
+        )  # type: ignore[call-overload]
 
     def read_line(self) -> Any:
         """Returns the next value that the program wrote with `say`."""
@@ -155,6 +150,7 @@ HEAD = '''
 import ctypes, json, os, re, signal, subprocess, sys, threading
 import gymnasium, numpy as np
 from pathlib import Path
+from accidents import hold_the_gil, wait_for_ever
 from pool_envs import *
 from remuda import *
 from remuda._engine.options import settings
@@ -168,16 +164,9 @@ def say(value):
 def pids(pool):
     return [worker.pid for worker in pool.workers]
 
-def hold_the_gil(*_):
-    """In native code, for ever."""
-    ctypes.PyDLL(None).pause()
-
 def burn_the_cpu(*_):
     """In native code, for as good as ever, with the GIL."""
     re.match("(a+)+$", "a" * 100 + "b")
-
-def wait_for_ever(*_):
-    threading.Event().wait()
 '''
 
 
@@ -226,27 +215,24 @@ def holdings() -> dict[str, Any]:
     """Returns the resources of this process that a pool could leave behind."""
     maps = Path("/proc/self/maps").read_text()
     return {
-        "descriptors": Counter(_kinds_of_descriptors()),
+        # without numbers such as that of a socket
+        "descriptors": Counter(re.sub(r"\d+", "", link) for _, link in _descriptors("self")),
         "arenas": maps.count("memfd:remuda"),
         "threads": threading.active_count(),
         "children": len(children()),
     }
 
 
-def _kinds_of_descriptors() -> Iterator[str]:
-    """Yields the kind of each descriptor, without numbers such as that of a socket."""
-    for link in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the descriptor that lists the directory
-            yield re.sub(r"\d+", "", os.readlink(link))
-
-
 def held_by(pid: int | str, of: str) -> dict[str, str]:
     """Returns the paths in /proc of the descriptors that a process has of files with this name, and the files."""
-    found = {}
+    found = {str(path): link for path, link in _descriptors(pid)}
+    return {path: link for path, link in found.items() if of in link}
+
+
+def _descriptors(pid: int | str) -> Iterator[tuple[Path, str]]:
     for path in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):  # the descriptor that lists the directory
-            found[str(path)] = os.readlink(path)
-    return {path: link for path, link in found.items() if of in link}
+            yield path, os.readlink(path)
 
 
 def children(parent: int | str = "self") -> set[int]:

@@ -15,12 +15,7 @@ from command import Outcome, command
 from gymnasium import spaces
 from pool_envs import HookedEnv, hooked
 
-from remuda import (
-    CrashRecord,
-    EnvError,
-    Pool,
-    WorkerDiedError,
-)
+from remuda import CrashRecord, EnvError, Pool, WorkerDiedError, load_record
 
 
 def recording(env_fns: Any, directory: Path, **options: Any) -> Pool:
@@ -44,6 +39,15 @@ def fail(pool: Pool, make_action: Callable[[int], Any] = lambda i: i) -> Any:
             if pool.step([make_action(i)] * pool.num_envs).truncations.any() and pool.autoreset == "disabled":
                 raise AssertionError("it ended before it failed")
     return raised.value
+
+
+def recorded(
+    env_fns: Any, directory: Path, make_action: Callable[[int], Any] = lambda i: i, *, seed: Any = 1, **options: Any
+) -> CrashRecord:
+    """Returns the record of the first failure in a pool with these options."""
+    with recording(env_fns, directory, **options) as pool:
+        pool.reset(seed=seed)
+        return load_record(fail(pool, make_action).record)
 
 
 def drawing(limit: float) -> Callable[..., Any]:
@@ -98,10 +102,8 @@ class Picky(gymnasium.Env[Any, Any]):
 
 def make_record(directory: Path, step: Callable[..., Any] | None = None) -> Path:
     """Returns the record of a serial env with this step hook, which by default raises in step 2."""
-    with recording(hooked(1, [0], step=step or at_step(2, broken)), directory, backend="serial") as pool:
-        pool.reset(seed=1)
-        path = fail(pool).record
-    assert isinstance(path, Path)
+    path = recorded(hooked(1, [0], step=step or at_step(2, broken)), directory, backend="serial").path
+    assert path is not None
     return path
 
 

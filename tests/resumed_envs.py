@@ -114,21 +114,18 @@ class CopiedEnv(WalkEnv):
             self.reset(seed=3)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
-        if self.kind == "constant seed":
-            seed = 3
         if self.kind == "global":
             random.seed(3)
-        return super().reset(seed=seed, options=options)
+        return super().reset(seed=3 if self.kind == "constant seed" else seed, options=options)
 
     def observe(self) -> Any:
         obs = super().observe()
-        obs[1] = {"global": random.random, "own": self.own.random}.get(self.kind, lambda: obs[1])()
-        self.length = 5 if self.kind in ("global", "own") else self.length
+        if self.kind in ("global", "own"):
+            obs[1], self.length = random.random() if self.kind == "global" else self.own.random(), 5
         return obs
 
     def step(self, action: Any) -> StepResult:
-        obs, reward, terminated, truncated, _ = super().step(action)
-        return obs, reward, terminated, truncated, {}
+        return *super().step(action)[:4], {}
 
 
 class EarlierEnv(WalkEnv):
@@ -139,8 +136,7 @@ class EarlierEnv(WalkEnv):
         self.kind, self.own = kind, np.random.default_rng()
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
-        if self.kind == "levels":
-            self.longest += 10
+        self.longest += 10 * (self.kind == "levels")
         if seed is not None:
             self.own = np.random.default_rng(seed)
         return super().reset(seed=seed, options=options)

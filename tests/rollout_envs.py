@@ -66,9 +66,6 @@ class FailingEnv(CountingEnv):
         return super().step(action)
 
 
-# -- filling rollouts --------------------------------------------------------------------------------------
-
-
 def fill(rollout: Rollout, action: int = 1) -> Rollout:
     for step in rollout:
         step.act(np.full(len(step.env_ids), action))

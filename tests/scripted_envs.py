@@ -54,10 +54,9 @@ class ScriptedEnv(gymnasium.Env[Any, Any]):
         return np.array([self.tag, self.life, self.episodes, self.steps, self.last_action])
 
     def _observe_again(self) -> Any:
-        if self._buffer is None:
-            return self._observe()
-        self._buffer[:] = self._observe()
-        return self._buffer
+        if self._buffer is not None:
+            self._buffer[:] = self._observe()
+        return self._observe() if self._buffer is None else self._buffer
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         super().reset(seed=seed)
@@ -76,13 +75,8 @@ class ScriptedEnv(gymnasium.Env[Any, Any]):
         self._next_reset = code - FAIL_NEXT_RESET if is_last else 0
         self.steps += 1
         self.last_action = int(action) % 100
-        return (
-            self._observe_again(),
-            float(self.last_action + self.bonus),
-            is_last or self.steps >= self.length,
-            False,
-            {"steps": self.steps} if self.steps != 2 else {"steps": 2, "text": "x" * 3000 * (self.tag % 2)},
-        )
+        info = {"steps": self.steps} | ({"text": "x" * 3000 * (self.tag % 2)} if self.steps == 2 else {})
+        return self._observe_again(), float(paid(self)), is_last or self.steps >= self.length, False, info
 
 
 class ScriptedVector(SyncVectorEnv):

@@ -37,10 +37,9 @@ def _off_screen() -> str | None:
 
 def _loads(library: str) -> bool:
     try:
-        CDLL(library)
+        return bool(CDLL(library))
     except OSError:
         return False
-    return True
 
 
 OFF_SCREEN = os.environ.get("MUJOCO_GL") or _off_screen()
@@ -71,9 +70,8 @@ def _pong() -> gymnasium.Env[Any, Any]:
     from gymnasium.wrappers import AtariPreprocessing
 
     gymnasium.register_envs(ale_py)
-    env = gymnasium.make(
-        "ALE/Pong-v5", max_episode_steps=None, frameskip=1
-    )  # with sticky actions, drawn in the emulator
+    # with sticky actions, drawn in the emulator
+    env = gymnasium.make("ALE/Pong-v5", max_episode_steps=None, frameskip=1)
     return gymnasium.wrappers.TimeLimit(AtariPreprocessing(env, noop_max=5, screen_size=42), STEPS)
 
 

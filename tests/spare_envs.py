@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from pool_envs import CountingEnv, EnvFn
+from pool_envs import EnvFn
+from rollout_envs import ending
 
 from remuda import Batch, Pool
 
@@ -11,7 +12,7 @@ LENGTHS = (3, 1, 5, 2, 4, 1)  # steps per episode of each env
 
 
 def uneven(num_envs: int) -> list[EnvFn]:
-    return [(lambda tag=i: CountingEnv(tag, LENGTHS[tag % len(LENGTHS)])) for i in range(num_envs)]  # type: ignore[misc]
+    return ending([LENGTHS[i % len(LENGTHS)] for i in range(num_envs)])
 
 
 def tags(batch: Batch) -> list[int]:

@@ -40,27 +40,26 @@ class WalkEnv(gymnasium.Env[Any, Any]):
         return self._observe(), float(self.place), abs(self.place) >= 5, False, {"place": self.place}
 
 
-class SavingWalkEnv(WalkEnv):
-    """Saves its state by methods. Its attributes cannot be pickled."""
-
-    def __init__(self, tag: int = 0) -> None:
-        super().__init__(tag)
-        self.lock = threading.Lock()  # cannot be pickled
-
-    def get_state(self) -> Any:
-        return {"place": self.place, "steps": self.steps, "random": self.np_random.bit_generator.state}
-
-    def set_state(self, state: Any) -> None:
-        self.place, self.steps = state["place"], state["steps"]
-        self.np_random.bit_generator.state = state["random"]
-
-
-class CloningWalkEnv(WalkEnv):
-    """Like ale_py's envs, it clones only the simulator's state."""
+class _LockedWalkEnv(WalkEnv):
+    """A walk with attributes that cannot be pickled."""
 
     def __init__(self, tag: int = 0) -> None:
         super().__init__(tag)
         self.lock = threading.Lock()
+
+
+class SavingWalkEnv(_LockedWalkEnv):
+    """Saves its state by methods."""
+
+    def get_state(self) -> Any:
+        return {"all": take(self)}
+
+    def set_state(self, state: Any) -> None:
+        put(self, state["all"])
+
+
+class CloningWalkEnv(_LockedWalkEnv):
+    """Like ale_py's envs, it clones only the simulator's state."""
 
     def clone_state(self, include_rng: bool = False) -> Any:
         assert include_rng
@@ -136,7 +135,7 @@ def take_log(env: Any) -> Any:
     return env.log
 
 
-class EzEnv(EzPickle, DiceEnv):  # An env with pickles that do not contain its state.
+class EzEnv(EzPickle, DiceEnv):
     """An env with pickles that do not contain its state."""
 
     def __init__(self, tag: int = 0) -> None:
@@ -152,7 +151,7 @@ class EzEnv(EzPickle, DiceEnv):  # An env with pickles that do not contain its s
 
 class Inner(EzPickle):
     def __init__(self, tag: int) -> None:
-        EzPickle.__init__(self, tag)
+        super().__init__(tag)
         self.count = 0
 
 

@@ -3,13 +3,12 @@ module by name, like `pool_envs`."""
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
+from accidents import kill_myself
 from gymnasium import spaces
 
 
@@ -66,7 +65,7 @@ class Mortal(Walk):
     def _die_in(self, operation: str, key: str) -> None:
         if kills(self._folder, f"{operation}-{self._name}{key}") < self._deaths.get(operation, 0):
             _add(self._folder / f"{operation}-{self._name}{key}")
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill_myself()
 
 
 def kills(folder: Path, pattern: str = "*") -> int:
@@ -110,4 +109,4 @@ class DeadlyToLoad:
         number = self._counts.stat().st_size if self._counts.exists() else 0
         _add(self._counts)
         if number in self._deadly:
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill_myself()

@@ -17,14 +17,8 @@ PACKAGE = ROOT / "src" / "remuda"
 FACES = {"alf", "ding", "gymnasium", "mlagents", "pettingzoo", "sb3"}
 # Each package, and the packages that it may import. `remuda` stands for the engine's public names.
 ARROWS = {
-    "_wording": set(),
+    **{name: set() for name in ("_wording", "_keywords", "_copying", "_factories", "_error_frames", "_seeds", "_core")},
     "errors": {"_wording"},
-    "_keywords": set(),
-    "_copying": set(),
-    "_factories": set(),
-    "_error_frames": set(),
-    "_seeds": set(),
-    "_core": set(),
     "__main__": {"cli"},
     "_system": {"_core", "errors"},
     "_tensors": {"_core", "_system", "errors"},
@@ -35,17 +29,8 @@ ARROWS = {
     "_worker": {"_core", "_system", "_wire", "_relay", "_crash", "_seeds", "_wording", "errors"},
     "_backends": {"_core", "_wire", "_relay", "_progress", "_worker", "_system", "errors", "_wording"},
     "_engine": {
-        *("_core", "_wire", "_relay", "_worker", "_system", "_crash", "_backends", "_tensors"),
-        *(
-            "_progress",
-            "_keywords",
-            "_copying",
-            "_factories",
-            "_seeds",
-            "_wording",
-            "_error_frames",
-            "errors",
-        ),
+        *("_core", "_wire", "_relay", "_worker", "_system", "_crash", "_backends", "_tensors", "_progress", "errors"),
+        *("_keywords", "_copying", "_factories", "_seeds", "_wording", "_error_frames"),
     },
     "stats": {"_engine"},
     "_faces": {"remuda", "stats", "errors", "_copying", "_factories", "_system", "_wire"},
@@ -73,10 +58,7 @@ ARROWS = {
 
 # The packages of the engine, and of clusters. Each imports only itself and earlier ones of its package.
 LAYERS = {
-    "_engine": (
-        *("stats", "options", "batches"),
-        *("supervision", "tracing", "commands", "startup", "rollouts", "pool"),
-    ),
+    "_engine": ("stats", "options", "batches", "supervision", "tracing", "commands", "startup", "rollouts", "pool"),
     "_cluster": ("shard", "ray", "driver"),
 }
 
@@ -115,12 +97,13 @@ def module_of(path: Path) -> str:
     return ".".join(("remuda", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
 
 
-@pytest.mark.parametrize(("package", "layer"), [(package, layer) for package in LAYERS for layer in LAYERS[package]])
-def test_packages_have_layers(package: str, layer: str) -> None:
+@pytest.mark.parametrize("package", LAYERS)
+def test_packages_have_layers(package: str) -> None:
     layers = LAYERS[package]
-    above = tuple(f"remuda.{package}.{name}." for name in layers[layers.index(layer) + 1 :])
-    for path in (PACKAGE / package / layer).glob("*.py"):
-        assert not {name for name in imported(path) if name.startswith(above)}, path
+    for place, layer in enumerate(layers):
+        above = tuple(f"remuda.{package}.{name}." for name in layers[place + 1 :])
+        for path in (PACKAGE / package / layer).glob("*.py"):
+            assert not {name for name in imported(path) if name.startswith(above)}, path
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
@@ -160,44 +143,31 @@ def test_macros_of_cpython_exist_in_the_stable_abi() -> None:
         assert not used or includes, f"{path} uses {used} and does not include {header.name}"
 
 
-def test_importing_remuda_imports_nothing_optional() -> None:
-    optional = [
-        "torch",
-        "typer",
-        "rich",
-        "matplotlib",
-        "stable_baselines3",
-        "ding",
-        "treetensor",
-        "mlagents",
-        "alf",
-        "ray",
-    ]
-    script = f"import sys, remuda; print([name for name in {optional!r} if name in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"
+LEARNERS = ("torch", "stable_baselines3", "alf", "ding", "treetensor", "mlagents")
+SHOWING = ("typer", "rich", "matplotlib")
 
 
-@pytest.mark.parametrize("face", ["alf", "sb3"])
-def test_the_workers_side_of_a_face_imports_no_learner(face: str) -> None:
-    learners = ("torch", "stable_baselines3", "alf")
-    script = f"import sys, remuda.{face}.worker; print([name for name in {learners!r} if name in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"
-
-
-def test_importing_a_face_does_not_import_its_framework() -> None:
-    script = "import sys, remuda.mlagents; print([name for name in ('torch', 'mlagents') if name in sys.modules])"
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("remuda", (*LEARNERS, *SHOWING, "ray")),
+        ("remuda.cli.app", SHOWING),
+        ("remuda.alf.worker", ("torch", "stable_baselines3", "alf")),
+        ("remuda.sb3.worker", ("torch", "stable_baselines3", "alf")),
+        ("remuda.mlagents", ("torch", "mlagents")),
+    ],
+)
+def test_an_import_imports_nothing_that_it_does_not_need(module: str, absent: tuple[str, ...]) -> None:
+    """Neither does a face import its framework, nor the workers' side of a face a learner."""
+    script = f"import sys, {module}; print([name for name in {absent!r} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("pattern", ["src/core/**/*.?pp", "src/remuda/**/*.py", "tests/**/*.?pp", "tests/**/*.py"])
 def test_no_file_is_longer_than_750_lines(pattern: str) -> None:
-    long = {
-        str(path.relative_to(ROOT)): n for path in ROOT.glob(pattern) if (n := len(path.read_text().splitlines())) > 750
-    }
-    assert not long
+    lengths = {path: len(path.read_text().splitlines()) for path in ROOT.glob(pattern)}
+    assert not {str(path.relative_to(ROOT)): length for path, length in lengths.items() if length > 750}
 
 
 def test_files_of_the_core_that_comments_name_exist() -> None:
@@ -211,8 +181,6 @@ def test_tests_mirror_the_folders_of_the_source() -> None:
     """Tests of faces are in `tests/faces`. Each other package has a folder of its name, without the underscore."""
     folders = {path.parent.relative_to(ROOT / "tests") for path in ROOT.glob("tests/*/**/test_*.py")}
     packages = {Path(*path.relative_to(PACKAGE).parts) for path in PACKAGE.rglob("*/") if path.is_dir()}
-    mirrored = {
-        Path("faces", package) if str(package) in FACES else Path(str(package).removeprefix("_"))
-        for package in packages
-    }
+    names = {package: str(package).removeprefix("_") for package in packages}
+    mirrored = {Path("faces", package) if str(package) in FACES else Path(name) for package, name in names.items()}
     assert folders - {Path("faces"), Path("soak")} <= mirrored

@@ -12,19 +12,8 @@ import pytest
 from failing import failure
 from odd_exceptions import Falsy
 
-from remuda import (
-    CloseTimeoutError,
-    EnvError,
-    EnvProgress,
-    EnvTimeoutError,
-    Failure,
-    Fault,
-    RemoteTraceback,
-    ResourceError,
-    RestartLimitError,
-    StateError,
-    WorkerDiedError,
-)
+import remuda
+from remuda import EnvError, EnvProgress, EnvTimeoutError, Fault, RemoteTraceback, ResourceError, WorkerDiedError
 from remuda.errors import PickledException
 
 
@@ -36,6 +25,9 @@ def test_the_cause_is_the_exception_or_its_text() -> None:
     cause = EnvError([failure()]).__cause__
     assert isinstance(cause, RemoteTraceback)
     assert "ValueError: wrong" in str(cause)
+    unreadable = failure(exception=PickledException(b"nonsense", "Traceback ..."))
+    assert unreadable.exception is None
+    assert isinstance(EnvError([unreadable]).__cause__, RemoteTraceback)
 
 
 class Counted(Exception):
@@ -55,8 +47,7 @@ def _count(*args: Any) -> Counted:
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
 def test_an_exception_is_unpickled_when_it_is_first_read(copied: Callable[[EnvError], EnvError]) -> None:
     Counted.times = 0
-    original = PickledException(pickle.dumps(Counted("wrong")), "Traceback ...")
-    first = EnvError([Failure(1, 0, "step", original, "Counted", "wrong", "Traceback ...")])
+    first = EnvError([failure(exception=PickledException(pickle.dumps(Counted("wrong")), "Traceback ..."))])
     error = copied(first)
     (one,) = error.failures
     assert (error.failures, hash(one), repr(one)) == (first.failures, hash(first.failures[0]), repr(first.failures[0]))
@@ -74,12 +65,6 @@ def test_a_cause_can_be_replaced() -> None:
     with pytest.raises(EnvError) as raised:
         raise EnvError([failure(exception=ValueError("wrong"))]) from None
     assert raised.value.__cause__ is None
-
-
-def test_an_exception_that_cannot_be_unpickled_is_none() -> None:
-    one = Failure(1, 0, "step", PickledException(b"nonsense", "Traceback ..."), "Odd", "wrong", "Traceback ...")
-    assert one.exception is None
-    assert isinstance(EnvError([one]).__cause__, RemoteTraceback)
 
 
 @pytest.mark.parametrize(
@@ -101,19 +86,19 @@ def test_every_error_can_be_pickled() -> None:
     died = WorkerDiedError(worker=1, pid=9, exitcode=-9, env_ids=(2, 3), operation="step", output="last words")
     late = EnvTimeoutError(worker=1, pid=9, exitcode=-9, env_ids=(2,), operation="reset")
     late.deadline, late.limit = "reset_timeout", 3.0
-    where = EnvProgress(2, 0, 1, None, 1)
-    fault = Fault(2, 1, "death", "step", where, died)
+    fault = Fault(2, 1, "death", "step", EnvProgress(2, 0, 1, None, 1), died)
+    shortage = ResourceError(24, "too few")
+    others = remuda.CloseTimeoutError(pids=[3], workers=[1]), remuda.StateError("not now")
     for error in (
         died,
         late,
         EnvError([failure()]),
-        RestartLimitError("max_restarts=0", [fault]),
-        CloseTimeoutError(pids=[3], workers=[1]),
-        ResourceError(24, "too few"),
-        StateError("not now"),
+        remuda.RestartLimitError("max_restarts=0", [fault]),
+        shortage,
+        *others,
     ):
         copy = pickle.loads(pickle.dumps(error))
         assert type(copy) is type(error)
         assert (str(copy), copy.args) == (str(error), error.args)
         assert set(vars(copy)) == set(vars(error))
-    assert pickle.loads(pickle.dumps(ResourceError(24, "too few"))).errno == 24
+    assert pickle.loads(pickle.dumps(shortage)).errno == 24

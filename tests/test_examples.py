@@ -6,8 +6,10 @@ import importlib
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -16,40 +18,50 @@ import remuda
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
-def test_double_buffering(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.syspath_prepend(EXAMPLES)  # the workers inherit the path
-    example = importlib.import_module("double_buffering")
-    monkeypatch.setattr(example, "ROUNDS", 1)
-    monkeypatch.setattr(example, "BATCHES", 3)
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Returns a function that imports an example, and changes its settings. Workers inherit the path."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+
+    def imported(name: str, **settings: Any) -> Any:
+        module = importlib.import_module(name)
+        for setting, value in settings.items():
+            monkeypatch.setattr(module, setting, value)
+        return module
+
+    return imported
+
+
+Example: TypeAlias = Callable[..., Any]
+Output: TypeAlias = pytest.CaptureFixture[str]
+
+
+def test_double_buffering(example: Example, monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    buffering = example("double_buffering", ROUNDS=1, BATCHES=3)
     thought_about: list[int] = []
-    think = example.policy
-    monkeypatch.setattr(example, "policy", lambda obs: (thought_about.append(len(obs)), think(obs))[1])
-    example.main()
+    think = buffering.policy
+    monkeypatch.setattr(buffering, "policy", lambda obs: (thought_about.append(len(obs)), think(obs))[1])
+    buffering.main()
     assert thought_about == [16] * 3 + [8] * 6
     output = capsys.readouterr().out
     assert re.fullmatch(r"lockstep: \S+ env steps/s\nsplit:    \S+ env steps/s\nratio:    \d+\.\d\d\n", output)
 
 
-def test_two_halves(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.syspath_prepend(EXAMPLES)
-    example = importlib.import_module("two_halves")
-    for name, value in {"SIZES": (4,), "ROUNDS": 1, "NUM_STEPS": 3, "FIXED_SECONDS": 0.0}.items():
-        monkeypatch.setattr(example, name, value)
-    example.main()
+def test_two_halves(example: Example, capsys: Output) -> None:
+    example("two_halves", SIZES=(4,), ROUNDS=1, NUM_STEPS=3, FIXED_SECONDS=0.0).main()
     output = capsys.readouterr().out
     assert re.fullmatch(r"(4 CartPoles, (lockstep|split), \d+ workers: \S+ env steps/s\n){2}", output)
 
 
-def test_two_halves_collect_the_same_results_as_lockstep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(EXAMPLES)
-    example = importlib.import_module("two_halves")
+def test_two_halves_collect_the_same_results_as_lockstep(example: Example) -> None:
+    halves = example("two_halves")
     collected = []
     for parts, num_workers in ((1, 2), (2, 2), (3, 1)):
         calls: list[int] = []
         envs = remuda.make_vec("CartPole-v1", 6, num_workers=num_workers, max_episode_steps=9)
         with closing(envs):
-            policy = lambda obs: (calls.append(len(obs)), example.policy(obs))[1]  # noqa: B023, E731
-            collector = example.Collector(envs, policy, num_steps=20, seed=3, parts=parts)
+            policy = lambda obs: (calls.append(len(obs)), halves.policy(obs))[1]  # noqa: B023, E731
+            collector = halves.Collector(envs, policy, num_steps=20, seed=3, parts=parts)
             collected.append([collector.collect() for _ in range(2)])
         assert calls == [6 // parts] * parts * 40
     lockstep, *others = collected
@@ -61,44 +73,34 @@ def test_two_halves_collect_the_same_results_as_lockstep(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("on", ["remuda", "gymnasium"])
-def test_torch_ppo(
-    on: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.syspath_prepend(EXAMPLES)
-    example = importlib.import_module("torch_ppo")
+def test_torch_ppo(on: str, example: Example, capsys: Output, tmp_path: Path) -> None:
+    ppo = example("torch_ppo")
     short = ["--on", on, "--num-envs", "4", "--rollout", "32", "--device", "cpu", "--dir", str(tmp_path)]
-    assert len(example.main([*short, "--steps", "512"])) == 4
+    assert len(ppo.main([*short, "--steps", "512"])) == 4
     resumed = ["--steps", "640", "--resume", str(tmp_path / "checkpoint.pt"), "--profile"]
-    assert len(example.main([*short, *resumed])) == 1
+    assert len(ppo.main([*short, *resumed])) == 1
     output = capsys.readouterr().out
     found = dict(re.findall(r"^\| (\w+) \| (\S+) \|", output, re.MULTILINE))
     assert list(found) == ["policy", "envs", "update", "other", "total"]
     *parts, total = map(float, found.values())
     assert min(parts) >= 0 and sum(parts) == pytest.approx(total, abs=0.03)  # each value is rounded
-    assert (
-        len(re.findall(r"^collecting took \S+ s, learning \S+ s; the last return is \S+$", output, re.MULTILINE)) == 2
-    )
+    ends = re.findall(r"^collecting took \S+ s, learning \S+ s; the last return is \S+$", output, re.MULTILINE)
+    assert len(ends) == 2
 
 
-def test_multi_agent_ppo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_multi_agent_ppo(example: Example, capsys: Output) -> None:
     pytest.importorskip("mpe2")
-    monkeypatch.syspath_prepend(EXAMPLES)
-    example = importlib.import_module("multi_agent_ppo")
-    curve = example.main(["--num-envs", "4", "--rollout", "30", "--updates", "3"])
+    curve = example("multi_agent_ppo").main(["--num-envs", "4", "--rollout", "30", "--updates", "3"])
     assert len(curve) == 3 and max(curve) < 0  # rewards are distances to the landmarks
     output = capsys.readouterr().out
     assert re.match(r"update 1: the mean reward of an agent in a step is -\d+\.\d\d\nupdate 3: ", output)
 
 
-def test_sb3_ppo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    monkeypatch.syspath_prepend(EXAMPLES)
-    example = importlib.import_module("sb3_ppo")
-    monkeypatch.setattr(example, "NUM_ENVS", 2)
-    monkeypatch.setattr(example, "STEPS", 512)
-    monkeypatch.setattr(example, "KILL_EVERY", 0.7)
-    monkeypatch.setitem(example.SETTINGS, "batch_size", 64)
-    monkeypatch.setitem(example.RUNS, "stable_baselines3", (example.Original, {"start_method": "fork"}))
-    example.main(tmp_path / "curves.png")
+def test_sb3_ppo(example: Example, monkeypatch: pytest.MonkeyPatch, capsys: Output, tmp_path: Path) -> None:
+    ppo = example("sb3_ppo", NUM_ENVS=2, STEPS=512, KILL_EVERY=0.7)
+    monkeypatch.setitem(ppo.SETTINGS, "batch_size", 64)
+    monkeypatch.setitem(ppo.RUNS, "stable_baselines3", (ppo.Original, {"start_method": "fork"}))
+    ppo.main(tmp_path / "curves.png")
     output = capsys.readouterr().out
     assert "the same episodes:  True" in output
     assert re.search(r"^workers killed: +\d+$", output, re.MULTILINE)
@@ -118,19 +120,15 @@ def test_resume() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_lerobot_eval(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_lerobot_eval(example: Example, capsys: Output, tmp_path: Path) -> None:
     pytest.importorskip("lerobot", reason="LeRobot is not installed, which needs an older PyTorch than the other tests")
     import torch
     from lerobot.envs import make_env_config
     from lerobot.policies import make_policy, make_pre_post_processors
     from lerobot.policies.act.configuration_act import ACTConfig
 
-    monkeypatch.syspath_prepend(EXAMPLES)
-    example = importlib.import_module("lerobot_eval")
-    config, small = (
-        make_env_config("pusht", episode_length=16),
-        {"dim_model": 32, "n_heads": 2, "dim_feedforward": 32, "latent_dim": 8},
-    )
+    config = make_env_config("pusht", episode_length=16)
+    small = {"dim_model": 32, "n_heads": 2, "dim_feedforward": 32, "latent_dim": 8}
     few = {"n_encoder_layers": 1, "n_action_steps": 8, "chunk_size": 10, "pretrained_backbone_weights": None}
     policy = make_policy(ACTConfig(device="cpu", push_to_hub=False, **small, **few), env_cfg=config)
     features = {**policy.config.input_features, **policy.config.output_features}
@@ -138,11 +136,11 @@ def test_lerobot_eval(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     stats = {name: {"mean": torch.zeros(shape), "std": torch.ones(shape)} for name, shape in shapes.items()}
     for part in (policy, *make_pre_post_processors(policy.config, dataset_stats=stats)):
         part.save_pretrained(tmp_path)
-    monkeypatch.setattr(example, "make_env_config", lambda name: config)
+    evaluation = example("lerobot_eval", make_env_config=lambda name: config)
     rows = []
     for num_envs in ("1", "2"):
         file = str(tmp_path / f"{num_envs}.jsonl")
-        example.main([str(tmp_path), "pusht", "--episodes", "2", "--num-envs", num_envs, "--results", file])
+        evaluation.main([str(tmp_path), "pusht", "--episodes", "2", "--num-envs", num_envs, "--results", file])
         rows.append(remuda.TaskResults.load(file).rows)
     assert rows[0] == rows[1] and len(rows[0]) == 2
     assert "pusht 0" in capsys.readouterr().out

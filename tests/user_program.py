@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
+from typing_extensions import assert_type
 
 import remuda
 from remuda import Batch, CrashDir, Fault, FaultPolicy, Pool, PoolOptions
@@ -32,13 +33,14 @@ def lockstep() -> float:
     options: PoolOptions = {"num_workers": 2, "autoreset": "same_step", "seeding": "per_episode"}
     total = 0.0
     with Pool([make] * 8, **options) as pool:
-        batch: Batch = pool.reset(seed=0)
+        assert_type(pool, Pool)
+        batch = assert_type(pool.reset(seed=0), Batch)
         for _ in range(100):
             batch = pool.step(policy(batch.obs))
-            total += float(batch.rewards[batch.terminations | batch.truncations].sum())
+            rewards: NDArray[np.float64] = batch.rewards
+            total += float(rewards[batch.terminations | batch.truncations].sum())
             keys: list[str] = list(batch.infos[0])
-            stacked: dict[str, Any] = batch.infos.stack()
-            print(keys, stacked, len(batch), batch.final_obs)
+            print(keys, assert_type(batch.infos.stack(), dict[str, Any]), len(batch), batch.final_obs)
     return total
 
 
@@ -56,12 +58,13 @@ def partial_batches(pool: Pool) -> None:
 def calls(pool: Pool) -> None:
     pool.set_reset_options({"difficulty": 3})
     pool.set_attr("gravity", 9.8, env_ids=[0, 1], lasting=True)
-    lengths: list[Any] = pool.get_attr("length")
-    frames: list[Any] = pool.render()
+    lengths = assert_type(pool.get_attr("length"), list[Any])
+    results = [lengths, assert_type(pool.call("name"), list[Any]), pool.render()]
     call = pool.call_async("save", Path("here"))
-    print(lengths, frames, call.result(timeout=5.0), pool.apply(lambda env: env.unwrapped))
+    print(results, call.result(timeout=5.0), pool.apply(lambda env: env.unwrapped))
     pids: list[int | None] = [worker.pid for worker in pool.workers]
-    print(pids, pool.num_envs, pool.closed, pool.options["backend"])
+    version: str = remuda.__version__
+    print(version, pids, pool.num_envs, pool.closed, pool.options["backend"])
     Pool([make] * 2, **pool.options).close()
 
 
@@ -91,6 +94,7 @@ def faces() -> None:
     obs, rewards, terminations, truncations, infos = envs.step(policy(obs))
     print(obs, rewards, terminations, truncations, infos)
     envs.close()
+    assert_type(remuda.make_vec("CartPole-v1", num_envs=64, num_workers="auto"), AsyncVectorEnv[Any, Any])
     make_vec("CartPole-v1", num_envs=8, num_workers="auto", render_mode="rgb_array").close()
     vec_env = remuda.sb3.SubprocVecEnv([make] * 8, num_workers=2, keep_options=True)
     dones = vec_env.step(np.zeros(8, np.int64))[2]

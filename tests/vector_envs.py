@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,8 @@ def synced(
     """Returns factories of Gymnasium's vector envs of `size` envs each. The first one has the hook."""
     require_mode(mode)
 
-    def build(first: int) -> EnvFn:
-        fns, hook = env_fns[first : first + size], None if first else before_step
-        return lambda: _HookedSync(fns, hook, mode)
-
-    return [build(first) for first in range(0, len(env_fns), size)]
+    firsts = range(0, len(env_fns), size)
+    return [partial(_HookedSync, env_fns[i : i + size], None if i else before_step, mode) for i in firsts]
 
 
 class _HookedSync(SyncVectorEnv):
@@ -113,11 +111,8 @@ class PlainVector:
 
 def plain(num_vectors: int, size: int, length: int = 1_000_000, mode: str = "next_step", **hooks: Any) -> list[EnvFn]:
     """Returns factories of PlainVectors. The first one has the hooks."""
-
-    def build(i: int) -> EnvFn:
-        return lambda: PlainVector(size, i * size, length, mode, **(hooks if i == 0 else {}))
-
-    return [build(i) for i in range(num_vectors)]
+    given = [hooks] + [{}] * num_vectors
+    return [partial(PlainVector, size, i * size, length, mode, **given[i]) for i in range(num_vectors)]
 
 
 def die_while_sending(env: Any, *_: Any) -> Any:

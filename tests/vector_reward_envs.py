@@ -65,15 +65,14 @@ class TwoGoalsVector:
     def __init__(self, num_envs: int) -> None:
         self.num_envs, self.steps = num_envs, 0
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+    def reset(self, **_: Any) -> Any:
         return np.zeros((self.num_envs, 1)), {}
 
     def step(self, actions: Any) -> Any:
         no = np.zeros(self.num_envs, np.bool_)
         return np.zeros((self.num_envs, 1)), np.stack([actions, -actions], axis=1), no, no, {}
 
-    def close(self) -> None:
-        pass
+    def close(self) -> None: ...
 
 
 class NumbersInRows(TwoGoalsVector):

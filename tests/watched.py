@@ -11,8 +11,8 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pyte
@@ -21,19 +21,12 @@ from programs import HEAD
 # A program that steps until it reads a line. Env 3 is slow. Env 5 hangs at action 9.
 PROGRAM = """
 import time
-class Slow(CountingEnv):
-    def step(self, action):
-        time.sleep(0.002)
-        return super().step(action)
-class Hanging(CountingEnv):
-    def step(self, action):
-        if action == 9:
-            hang_here()
-        return super().step(action)
-def hang_here():
-    while True:
+def be_slow(env, action):
+    time.sleep(0.002)
+def hang_at_9(env, action):
+    while action == 9:
         pass
-fns = [CountingEnv, CountingEnv, CountingEnv, Slow, CountingEnv, Hanging]
+fns = [*hooked(5, [3], step=be_slow), *hooked(6, [5], step=hang_at_9)[5:]]
 with Pool(fns, num_workers=3, name="herd", worker_output="capture", **options) as pool:
     pool.reset()
     say(pids(pool))
@@ -80,6 +73,7 @@ if replaces:
     with Pool([CountingEnv] * 4, num_workers=4, name="herd", **options) as pool:
         pool.replace([0, 1, 2, 3], fns)
         print("replaced")
+        input()
 else:
     with Pool(fns, num_workers=4, name="herd", **options) as pool:
         print("built")
@@ -147,23 +141,13 @@ class Terminal:
         os.close(self._fd)
 
 
-@contextmanager
-def terminal(*arguments: str, columns: int = 80, lines: int = 24, cwd: Path, **variables: str) -> Iterator[Terminal]:
+def terminal(*arguments: str, cwd: Path, **variables: str) -> closing[Terminal]:
     """A terminal that runs `remuda`."""
-    one = Terminal([sys.executable, "-m", "remuda", *arguments], columns, lines, cwd, **variables)
-    try:
-        yield one
-    finally:
-        one.close()
+    return closing(Terminal([sys.executable, "-m", "remuda", *arguments], 80, 24, cwd, **variables))
 
 
-@contextmanager
-def terminal_of(code: str, cwd: Path, **variables: str) -> Iterator[Terminal]:
+def terminal_of(code: str, cwd: Path, **variables: str) -> closing[Terminal]:
     """A terminal that runs a program, in the form of those of `Script`."""
     (cwd / "program.py").write_text(f"{HEAD}\n{code}")
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    one = Terminal([sys.executable, "program.py"], 80, 24, cwd, PYTHONPATH=path, **variables)
-    try:
-        yield one
-    finally:
-        one.close()
+    return closing(Terminal([sys.executable, "program.py"], 80, 24, cwd, PYTHONPATH=path, **variables))

@@ -6,20 +6,19 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import gymnasium
-import numpy as np
-from gymnasium import spaces
 from harness.session import Session
+from pool_envs import CountingEnv
 
 from remuda._bench.contenders import Contender, Plan
 from remuda._bench.results import Entry, Result, Turn
 from remuda._bench.workloads import Workload
+from remuda._system.cores import usable_cpus
 
 
-def session(seconds: float, rounds: int = 1, **options: Any) -> Session:
-    """Returns a session that counts every round, because the machine is busy with other tests."""
-    fixed = {"any_round": True, "is_quick": False, "json": None, "readme": False, "part": None}
-    return Session(Namespace(seconds=seconds, rounds=rounds, **fixed, **options))
+def session(seconds: float = 0.02, rounds: int = 1, **options: Any) -> Session:
+    """Returns a session that by default counts every round, because the machine is busy with other tests."""
+    usual = {"any_round": True, "is_quick": False, "json": None, "readme": False, "part": None}
+    return Session(Namespace(seconds=seconds, rounds=rounds, **{**usual, **options}))
 
 
 class FakeClock:
@@ -30,28 +29,23 @@ class FakeClock:
         return self.now
 
 
-class CountingEnv(gymnasium.Env[Any, Any]):
+class NotedEnv(CountingEnv):
     """Has episodes of three steps and records its calls."""
 
-    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
-    action_space = spaces.Discrete(3)
-
     def __init__(self) -> None:
+        super().__init__(length=3)
         self.calls: list[str] = []
-        self._steps = 0
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, **arguments: Any) -> Any:
         self.calls.append("reset")
-        self._steps = 0
-        return np.zeros(2, np.float32), {}
+        return super().reset(**arguments)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> Any:
         self.calls.append("step")
-        self._steps += 1
-        return np.zeros(2, np.float32), 1.0, self._steps == 3, False, {}
+        return super().step(action)
 
 
-COUNTING = Workload("counting", CountingEnv)
+COUNTING = Workload("counting", NotedEnv)
 
 
 class FakeContender(Contender):
@@ -114,3 +108,9 @@ def sample_result() -> Result:
         entry("slow", [1000, 1000, 1100], num_workers=64),
         entry("broken", error="ValueError: no [hay] left"),
     )
+
+
+def busy_result() -> Result:
+    """Returns a result of a machine on which other programs took a fifth of the CPU."""
+    turns = [Turn(1000, 1, seconds=1.0, others_cpu_seconds=0.2 * usable_cpus())]
+    return result(Entry("plain loop", turns=turns), Entry("remuda", turns=turns))

@@ -1,12 +1,16 @@
-"""Every installed contender steps, reports its workers, and leaves nothing behind."""
+"""Workloads from names, the actions for their envs, and the contenders: each steps, and leaves nothing behind."""
 
 from __future__ import annotations
 
+import pickle
 from contextlib import closing
+from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
-from bench_fakes import COUNTING, CountingEnv
+from bench_fakes import COUNTING, NotedEnv
+from gymnasium import spaces
 from harness import envs
 from harness.parts import dones, parts_of
 from peers import PEERS, UNEVEN_PEERS, available
@@ -14,7 +18,7 @@ from peers.plain import IdealLoops
 from peers.remuda_pools import RemudaPartial, UnevenPlan
 
 from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda, UnavailableError, line_up
-from remuda._bench.workloads import Workload
+from remuda._bench.workloads import Workload, WorkloadError, probe_spaces, resolve, sample_actions
 
 NUM_ENVS = 3
 CARTPOLE = envs.WORKLOADS["cartpole"]()
@@ -60,21 +64,18 @@ def test_contenders_report_their_workers(name: str, workers: int) -> None:
 
 
 def test_the_plain_loop_resets_instead_of_stepping() -> None:
-    made: list[CountingEnv] = []
-
-    def make_env() -> CountingEnv:
-        made.append(CountingEnv())
-        return made[-1]
-
-    loop = PlainLoop(Plan(Workload("counting", make_env), NUM_ENVS, num_workers=1))
+    made = [NotedEnv() for _ in range(NUM_ENVS)]
+    loop = PlainLoop(Plan(Workload("counting", iter(made).__next__), NUM_ENVS, num_workers=1))
     loop.reset(seed=0)
     assert [loop.step(actions) for actions in ([0, 0, 0], [0, 0])] == [3, 2]
     assert made[0].calls == ["reset", "step", "step", "step", "reset", "step"]
 
 
-def test_the_line_up_has_each_contender_once() -> None:
+def test_the_line_up_has_each_contender_once_and_leaves_out_those_that_cannot_race() -> None:
     kinds = line_up(["sb3", "gymnasium", "sb3"])
     assert [kind.name for kind in kinds] == ["plain loop", "remuda", "sb3", "gymnasium"]
+    kinds, left_out = available(["gymnasium-sync", "ale-vector", "no-such"], PEERS, COUNTING)
+    assert [kind.name for kind in kinds] == ["gymnasium-sync"] and len(left_out) == 2
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,50 @@ def test_unavailable_peers_are_named(name: str, message: str, monkeypatch: pytes
         line_up([name])
 
 
-def test_contenders_that_cannot_race_are_left_out() -> None:
-    kinds, left_out = available(["gymnasium-sync", "ale-vector", "no-such"], PEERS, COUNTING)
-    assert [kind.name for kind in kinds] == ["gymnasium-sync"]
-    assert len(left_out) == 2
+# -- workloads -----------------------------------------------------------------------------------------
+
+
+def test_the_factory_of_a_gymnasium_id_reaches_the_workers() -> None:
+    workload = resolve("CartPole-v1")
+    assert workload.name == "CartPole-v1"
+    assert pickle.loads(pickle.dumps(workload.make_env))().spec == gymnasium.spec("CartPole-v1")
+
+
+def test_a_factory_in_the_working_directory_is_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_ranch.py").write_text("import gymnasium\ndef make():\n    return gymnasium.make('CartPole-v1')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", ["elsewhere"])
+    assert probe_spaces(resolve("my_ranch:make")).action_space == spaces.Discrete(2)
+
+
+def test_an_id_with_a_module_imports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_stable.py").write_text(
+        "import gymnasium\ngymnasium.register('Pony-v3', 'gymnasium.envs.classic_control.cartpole:CartPoleEnv')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert resolve("my_stable:Pony-v3").make_env().spec is not None
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("no_such_module:make", "no_such_module:make: No module named 'no_such_module'"),
+        ("math:no_such_name", "no_such_name"),
+        ("math:pi", "math:pi: expected a callable that returns an env, got 3.14"),
+        ("CartPol-v1", "CartPol-v1: .*CartPole"),
+        ("builtins:dict", "builtins:dict: TypeError: expected a gymnasium.Env, got dict"),
+        ("math:sqrt", "math:sqrt: "),
+    ],
+)
+def test_envs_that_cannot_be_built_are_refused(target: str, message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        probe_spaces(resolve(target))
+
+
+def test_actions_are_the_same_for_the_same_seed() -> None:
+    space = spaces.Box(-1.0, 1.0, (3,), np.float32)
+    first, again, other = (sample_actions(space, num_envs=4, count=2, seed=seed) for seed in (7, 7, 8))
+    assert first.space.shape == (4, 3)
+    assert len(first.batches) == 2
+    np.testing.assert_array_equal(first.batches, again.batches)
+    assert not np.array_equal(first.batches, other.batches)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -18,15 +17,6 @@ from peers.remuda_pools import RemudaGymnasiumSplit, RemudaSplit
 
 from remuda._bench.contenders import Plan
 from remuda._bench.workloads import Workload
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """With other work on the machine, several threads of PyTorch mostly wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class Echo(gymnasium.Env[Any, Any]):

@@ -37,25 +37,17 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sou
     return make
 
 
-def test_a_source_is_downloaded_once(source: Callable[..., Source], tmp_path: Path) -> None:
-    found = source("once.py", "x = 1")
-    path = found.fetch(None)
-    (tmp_path / "once.py").unlink()
-    assert found.fetch(None) == path == tmp_path / "build" / "c0ffee" / "once.py"
-    assert path.read_text() == "x = 1"
-
-
-def test_a_given_source_must_have_the_content(source: Callable[..., Source], tmp_path: Path) -> None:
+def test_a_source_is_downloaded_once_or_given_with_its_content(source: Callable[..., Source], tmp_path: Path) -> None:
     found, given = source("pinned.py", "x = 1"), tmp_path / "mine.py"
+    path = found.fetch(None)
+    (tmp_path / "pinned.py").unlink()
+    assert found.fetch(None) == path == tmp_path / "build" / "c0ffee" / "pinned.py"
+    assert path.read_text() == "x = 1"
     given.write_text("x = 2")
     with pytest.raises(SystemExit, match=r"mine.py: expected file://.*pinned.py with sha256 .*, got "):
         found.fetch(given)
     assert replace(found, sha256=hashlib.sha256(b"x = 2").hexdigest()).fetch(given).read_text() == "x = 2"
-
-
-def test_a_failed_download_names_the_option(source: Callable[..., Source], tmp_path: Path) -> None:
-    found = source("gone.py", "")
-    (tmp_path / "gone.py").unlink()
+    path.unlink()
     with pytest.raises(SystemExit, match="Download it elsewhere, and pass it with --source FILE"):
         found.fetch(None)
 
@@ -68,10 +60,10 @@ def test_losses_are_in_the_table() -> None:
 def test_gymnasiums_function_measures_all_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(gymnasium_vector_step.WORKLOADS, "counting", lambda: COUNTING)
     case = gymnasium_vector_step.Case("counting", 2)
-    rates = gymnasium_vector_step.measure(case, session(0.02))
+    rates = gymnasium_vector_step.measure(case, session())
     assert list(rates) == ["AsyncVectorEnv", "SyncVectorEnv", "remuda-1-per-env", "remuda"]
     assert all(rate > 0 for (rate,) in rates.values())
-    page = markdown(gymnasium_vector_step.markdown([(case, rates)], session(0.02)))
+    page = markdown(gymnasium_vector_step.markdown([(case, rates)], session()))
     assert "| counting | 2 |" in page
 
 
@@ -91,7 +83,7 @@ def test_the_notebook_runs_on_the_class_in_place(tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3")
     import sb3_multiprocessing
 
-    code = ["import bench_fakes\n", "%matplotlib inline\n", NOTEBOOK.replace("gym.make", "bench_fakes.CountingEnv")]
+    code = ["import bench_fakes\n", "%matplotlib inline\n", NOTEBOOK.replace("gym.make", "bench_fakes.NotedEnv")]
     sources = [["!pip install x\n"], code, ["raise SystemError"]]
     book = {"cells": [{"cell_type": "code", "source": each} for each in sources]}
     (tmp_path / "book.ipynb").write_text(json.dumps(book))
@@ -122,7 +114,7 @@ def test_the_proposed_pool_races(source: Callable[..., Source], monkeypatch: pyt
     pytest.importorskip("stable_baselines3")
     monkeypatch.setattr(sb3_pool.PoolVecEnv, "path", source("proposed_pool.py", POOL).fetch(None), raising=False)
     kinds = [sb3_pool.PoolVecEnv, sb3_pool.KNOWN["remuda-sb3"]]
-    found = sb3_pool.measure("CartPole-v1", 2, kinds, session(0.02))
+    found = sb3_pool.measure("CartPole-v1", 2, kinds, session())
     assert [(one.name, one.error) for one in found.entries[2:]] == [("sb3-pool", None), ("remuda-sb3", None)]
     assert "| CartPole-v1 | 2 |" in markdown(sb3_pool.markdown([found]))
 

@@ -20,10 +20,10 @@ import recovery
 import rollouts
 import scaling
 import scaling_model
+import scaling_model as model
 import startup
 import tensors
 import throughput
-import torch
 import torchrl_pools
 import train
 import waiting
@@ -31,6 +31,7 @@ from bench_fakes import COUNTING, entry, result, session
 from harness import envs, memory, tables
 from harness.session import ANY_ROUND
 from peers import PEERS, available
+from scaling_model import Parent, Sample
 from throughput import Case, Goal
 
 from remuda._bench.results import Result
@@ -40,7 +41,7 @@ from remuda._wire.layout import Spinning
 if sys.platform != "linux":
     pytest.skip("the scripts start worker processes", allow_module_level=True)
 
-TINY = session(0.02, torch_threads=1, num_workers=2, most=2)
+TINY = session(torch_threads=1, num_workers=2, most=2)
 FOUND = result(entry("plain loop", [100, 100, 100]), entry("remuda", [150, 150, 150]), entry("gymnasium", [10, 10, 10]))
 
 
@@ -54,23 +55,17 @@ def test_throughput_steps_its_workloads(name: str) -> None:
     if why := envs.missing(name):
         pytest.skip(why)
     case, names = Case(name, 4, (Goal(0.7),)), ["gymnasium-sync"]
-    found = throughput.measure(case, session(0.02, against=names))
+    found = throughput.measure(case, session(against=names))
     check(found, ["plain loop", "remuda", *names])
     assert f"| {found.env} | 4 | remuda >= 0.7 x the ideal |" in tables.markdown(throughput.markdown([(case, found)]))
 
 
-@pytest.mark.parametrize(
-    ("goal", "reached", "verdict"),
-    [
-        (Goal(0.75), 0.75, "pass"),
-        (Goal(0.8), 0.75, "**falls short**"),
-        (Goal(10.0, "gymnasium"), 15.0, "pass"),
-        (Goal(2.0, "sb3"), None, "not measured"),
-    ],
-)
-def test_a_goal_is_compared_with_the_measured_ratio(goal: Goal, reached: float | None, verdict: str) -> None:
-    assert goal.measured(FOUND) == reached
-    assert tables.verdict(goal.at_least, reached) == verdict
+def test_a_goal_is_compared_with_the_measured_ratio() -> None:
+    goals = [Goal(0.75), Goal(0.8), Goal(10.0, "gymnasium"), Goal(2.0, "sb3")]
+    reached = [goal.measured(FOUND) for goal in goals]
+    assert reached == [0.75, 0.75, 15.0, None]
+    verdicts = [tables.verdict(goal.at_least, ratio) for goal, ratio in zip(goals, reached, strict=True)]
+    assert verdicts == ["pass", "**falls short**", "pass", "not measured"]
 
 
 def test_auto_races_all_contenders_of_a_framework() -> None:
@@ -82,7 +77,7 @@ def test_auto_races_all_contenders_of_a_framework() -> None:
 
 def test_collect_compares_with_the_lockstep_bound() -> None:
     case, names = collect.Case("cartpole", 4, "net"), ["gymnasium-sync", "remuda-gymnasium-split"]
-    found = collect.measure(case, session(0.02, torch_threads=1, against=names))
+    found = collect.measure(case, session(torch_threads=1, against=names))
     check(found, ["plain loop", "remuda", "policy alone", *names])
     assert "| CartPole-v1 | 4 | net |" in tables.markdown(collect.markdown([(case, found)]))
     assert all(ratio > 0 for ratio in collect.to_json(case, found)["of_lockstep_bound"].values())
@@ -90,7 +85,6 @@ def test_collect_compares_with_the_lockstep_bound() -> None:
 
 @pytest.mark.parametrize(("trainer", "names"), [("own", ["gymnasium-sync"]), ("sb3", ["sb3-dummy", "gymnasium-sync"])])
 def test_train_measures_the_time_of_learning(trainer: str, names: list[str]) -> None:
-    torch.set_num_threads(1)
     settings = train.ppo.Settings(num_steps=4, num_epochs=1, num_minibatches=2)
     case = train.Case("cartpole", 2, trainer, settings)
     found = train.measure(case, envs.WORKLOADS["cartpole"](), available(names)[0], TINY)
@@ -187,10 +181,8 @@ def test_waiting_subtracts_the_time_of_the_thought() -> None:
     costs = [waiting.Cost(case.without_thought, [0.0], {rule: [20.0] for rule in waiting.RULES})]
     costs.append(replace(costs[0], case=case, step_us={rule: [25.0] for rule in waiting.RULES}))
     found, _ = waiting.markdown(costs, argparse.Namespace(workers=2, rounds=1, seconds=1.0))
-    assert (
-        str(found).splitlines()[-1]
-        == "| 8 | 0 | elsewhere | 2000 | <= 1.3 x | pass | 25 (1.25) | 25 (1.25) | 25 (1.25) |"
-    )
+    row = "| 8 | 0 | elsewhere | 2000 | <= 1.3 x | pass | 25 (1.25) | 25 (1.25) | 25 (1.25) |"
+    assert str(found).splitlines()[-1] == row
 
 
 def test_waiting_restores_the_rule_for_spinning() -> None:
@@ -206,3 +198,38 @@ def test_a_steady_step_takes_few_python_calls(face: str, most: int) -> None:
     with python_calls.FACES[face]() as step:
         calls = python_calls.steady_calls(step)
     assert len(calls) <= most, calls
+
+
+# -- the model of the parent's time --------------------------------------------------------------------
+
+
+PARENT = Parent(batch=4.0, env=0.05, worker=0.6)
+SIZES = [(num_envs, workers) for num_envs in (8, 64) for workers in (1, 4, 16)]
+
+
+@pytest.mark.parametrize("parent", [PARENT, Parent(4.0, 0.05, 0.0), Parent(0.0, 0.0, 1.0)])
+def test_the_fit_recovers_the_costs_behind_the_samples(parent: Parent) -> None:
+    found = model.fit([Sample(n, w, parent.us(n, w), 0.0) for n, w in SIZES])
+    assert vars(found) == pytest.approx(vars(parent), abs=1e-9)
+
+
+def test_costs_are_never_negative() -> None:
+    found = model.fit([Sample(n, w, 10.0 - w / 4, 0.0) for n, w in SIZES])
+    assert found.worker == 0.0
+    assert found.batch > 0
+
+
+@pytest.mark.parametrize("sizes", [[(8, 1), (8, 2)], [(8, 1), (16, 1)], []])
+def test_samples_of_one_size_are_refused(sizes: list[tuple[int, int]]) -> None:
+    with pytest.raises(ValueError, match="different numbers"):
+        model.fit([Sample(n, w, 1.0, 1.0) for n, w in sizes])
+
+
+def test_the_step_time_is_the_batch_time_without_the_parent() -> None:
+    assert model.step_us(PARENT, Sample(64, 1, 0.0, PARENT.us(64, 1) + 64 * 3.0)) == pytest.approx(3.0)
+
+
+def test_the_table_is_computed_from_the_costs() -> None:
+    lines = str(model.table(Parent(5.0, 0.05, 0.65))).splitlines()
+    assert lines[2] == "| 5 | 1 | 0.97 | 0.94 | 0.88 | 0.75 | 0.52 | 0.26 | 22 |"
+    assert lines[3] == "| 5 | 2 |  | 0.96 | 0.91 | 0.81 | 0.63 | 0.37 |  |"

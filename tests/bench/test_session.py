@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from argparse import Namespace
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import bench_fakes
 import pytest
 from bench_fakes import COUNTING, FakeClock, FakeContender, fakes
-from harness import quiet
+from harness import pages, quiet, results
 from harness.options import parse_options
 from harness.results import Section
 from harness.session import ANY_ROUND, QUICK, BusyError, Session
+from harness.tables import Table
 
 from remuda._bench import race
 from remuda._bench.contenders import Plan
 
+Output: TypeAlias = pytest.CaptureFixture[str]
+Stored: TypeAlias = list[tuple[str, Section]]
 PLAN = Plan(COUNTING, num_envs=4, num_workers=2)
 
 
@@ -35,39 +40,20 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 @pytest.fixture
-def stored(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Section]]:
+def stored(monkeypatch: pytest.MonkeyPatch) -> Stored:
     """Replaces the writing of results.json and its pages. Returns the list of what is stored."""
-    sections: list[tuple[str, Section]] = []
+    sections: Stored = []
     monkeypatch.setattr("harness.session.store", lambda *section: sections.append(section))
     return sections
 
 
 def session(rounds: int = 2, **options: Any) -> Session:
-    return Session(
-        Namespace(
-            **{
-                "seconds": 8.0,
-                "any_round": False,
-                "is_quick": False,
-                "json": None,
-                "readme": False,
-                "part": None,
-                **options,
-            },
-            rounds=rounds,
-        )
-    )
+    return bench_fakes.session(8.0, rounds, **{"any_round": False, **options})
 
 
 def numbered() -> dict[str, Any]:
     """Returns turn functions that return how often they were called."""
-    counts = {"a": 0, "b": 0}
-
-    def turn(name: str) -> int:
-        counts[name] += 1
-        return counts[name]
-
-    return {"a": lambda: turn("a"), "b": lambda: turn("b")}
+    return {name: itertools.count(1).__next__ for name in "ab"}
 
 
 def test_a_round_counts_if_two_loops_reach_nearly_twice_one() -> None:
@@ -92,7 +78,7 @@ def test_after_three_times_the_rounds_a_busy_machine_raises(machine: list[bool])
 
 
 def test_uncounted_cases_are_named_and_the_others_are_shown(
-    machine: list[bool], capsys: pytest.CaptureFixture[str], stored: list[tuple[str, Section]]
+    machine: list[bool], capsys: Output, stored: Stored
 ) -> None:
     machine += [True, False, False, False, True]
     some = session(rounds=1, readme=True)
@@ -146,7 +132,7 @@ def test_a_race_combines_the_counted_rounds(kinds: list[type[FakeContender]]) ->
     ],
 )
 def test_options_are_checked(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, str], message: str
+    monkeypatch: pytest.MonkeyPatch, capsys: Output, arguments: tuple[str, str], message: str
 ) -> None:
     def parse(*words: str) -> Namespace:
         monkeypatch.setattr(sys, "argv", ["script.py", *words])
@@ -159,24 +145,57 @@ def test_options_are_checked(
     assert message in capsys.readouterr().err
 
 
-def test_a_result_is_published_with_its_notes(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, stored: list[tuple[str, Section]]
-) -> None:
+def test_a_result_is_published_with_its_notes_and_its_part(capsys: Output, tmp_path: Path, stored: Stored) -> None:
     some = session(readme=True, json=tmp_path / "f.json")
     some.leave_out(["a", None, "a"])
     some.publish("it", ["line"], [1])
     found = capsys.readouterr()
     assert (found.out, found.err) == ("line\n\nLeft out: a\n", "left out: a\n")
     assert (tmp_path / "f.json").read_text() == "[\n  1\n]\n"
-    assert stored == [("it", Section(["line", "Left out: a"], []))]
-
-
-def test_a_part_is_stored_beside_the_others(stored: list[tuple[str, Section]]) -> None:
     session(readme=True, part="64 envs").publish("it", ["line"])
-    assert stored == [("it: 64 envs", Section(["line"], []))]
+    assert stored == [("it", Section(["line", "Left out: a"], [])), ("it: 64 envs", Section(["line"], []))]
 
 
-def test_figures_of_a_busy_machine_come_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_of_a_busy_machine_come_with_a_warning(capsys: Output) -> None:
     session(any_round=True).publish("it", ["line"])
     assert capsys.readouterr().out == f"**{ANY_ROUND}**\n\nline\n"
     assert session(is_quick=True).warnings() == [QUICK]
+
+
+# -- the figures in results.json, and the pages that are generated from it -----------------------------
+
+
+TABLE = Table(["env", "goal", "rate"], [["a", "1", "5"], ["a", "2", "5"], ["b [1]", "1", "6"]])
+BUSY = "The machine was busy."
+
+
+def test_the_pages_are_generated_from_the_results() -> None:
+    """If this fails, a page was edited by hand. ``python benchmarks/picture.py`` writes the pages again."""
+    sections = results.load()
+    full, readme = ((results.FOLDER / name).read_text() for name in (pages.FULL, pages.README))
+    assert full == pages.full_page(sections)
+    assert readme == pages.with_small_tables(readme, sections)
+
+
+def test_sections_are_stored_as_they_are(tmp_path: Path) -> None:
+    sections = {"one": Section(["x [y", TABLE], [BUSY]), "two: more": Section([TABLE, "z\n"], [])}
+    results.save(sections, tmp_path)
+    assert results.load(tmp_path) == sections
+
+
+def test_a_stored_section_is_on_the_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "SMALL", {"one": ("env", "rate", "not measured")})
+    readme = tmp_path / pages.README
+    readme.write_text("above\n<!-- one -->\nold\n<!-- /one -->\nbelow\n")
+    results.save({}, tmp_path)
+    pages.store("one", Section([TABLE, "note"], [BUSY]), tmp_path)
+    full = (tmp_path / pages.FULL).read_text()
+    assert full.count("## `one.py`") == 1
+    assert full.endswith(f"**{BUSY}**\n\n{TABLE}\n\nnote\n")
+    small = "| env | rate |\n| --- | --- |\n| a | 5 |\n| b [1] | 6 |"
+    assert readme.read_text() == f"above\n<!-- one -->\n**{BUSY}**\n\n{small}\n<!-- /one -->\nbelow\n"
+
+
+def test_a_small_table_needs_its_place() -> None:
+    with pytest.raises(ValueError, match="expected <!-- throughput --> and <!-- /throughput -->"):
+        pages.with_small_tables("", results.load())

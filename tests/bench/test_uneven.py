@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -85,16 +85,13 @@ def test_installed_contenders_step_sleeping_envs() -> None:
 @pytest.mark.parametrize("spares", [0, 4])
 def test_background_resets_do_not_count_as_steps(spares: int) -> None:
     plan = UnevenPlan(SHORT.workload(), 4, 4, background_resets=True, spares=spares)
-    contender: Any = without_resets(RemudaPartial)(plan)
-    try:
+    with closing(without_resets(RemudaPartial)(plan)) as contender:
         contender.reset(seed=0)
         for _ in range(2):
             contender.begin_turn()
             received = [(contender.step(np.zeros(4, np.int64)), len(contender.rewards)) for _ in range(200)]
             steps, results = np.sum(received, axis=0)
             assert results / 2 < steps < results  # each reset follows three steps
-    finally:
-        contender.close()
 
 
 def test_the_table_has_a_row_for_every_case() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -9,14 +10,13 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from command import command
+from command import command, command_apart
 
 import remuda
 
 
 def test_python_runs_remuda_as_a_module() -> None:
-    run = subprocess.run([sys.executable, "-m", "remuda", "--version"], capture_output=True, text=True, check=True)
-    assert run.stdout == f"remuda {remuda.__version__}\n"
+    assert command_apart("--version").stdout == f"remuda {remuda.__version__}\n"
     assert remuda.__version__ == metadata.version("remuda-rl")
 
 
@@ -66,3 +66,16 @@ def test_replay_needs_only_the_dependencies_of_remuda(tmp_path: Path) -> None:
     code = WITHOUT.format(packages=sorted(others), file=str(tmp_path / "none"))
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr.startswith("error: [Errno 2] No such file")) == (2, True), run.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such pipes")
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["top", "--help"]])
+def test_help_and_version_end_quietly(arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "remuda", *arguments]
+    # With PYTHONUNBUFFERED, argparse ignores the closed pipe.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False, env=env)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")

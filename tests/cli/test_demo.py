@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command import command
 
-ROOT = Path(__file__).parents[2]
+README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
@@ -18,18 +18,10 @@ def test_the_demo_races_and_kills_a_worker(caplog: pytest.LogCaptureFixture) -> 
     assert run.exit_code == 0, run.output
     assert run.stdout.startswith("CartPole-v1: 4 envs, ")
     race, kill = run.stdout.split("\nFour CartPoles")
-    assert re.findall(r"^(plain loop|remuda|gymnasium) ", race, re.MULTILINE) == [
-        "plain loop",
-        "remuda",
-        "gymnasium",
-    ]
+    assert re.findall(r"^(plain loop|remuda|gymnasium) ", race, re.M) == ["plain loop", "remuda", "gymnasium"]
     assert "systemd-oomd" not in run.output + caplog.text  # the demo itself killed the worker
-    assert shape(text_block(ROOT / "README.md")) in shape(kill)
-
-
-def text_block(page: Path) -> str:
-    """Returns the first block of output on a page."""
-    return page.read_text().partition("```text\n")[2].partition("```")[0]
+    shown = README.read_text().partition("```text\n")[2].partition("```")[0]
+    assert shape(shown) in shape(kill)
 
 
 def shape(output: str) -> str:

@@ -45,7 +45,6 @@ def test_json_reports_an_env_made_from_an_id() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere:make"], "error: nowhere:make: No module named 'nowhere'"),
         (["my_drawings:wrong", "--beside", "my_drawings:none"], "error: my_drawings:none: "),
         (["my_drawings:wrong", "--resets", "3"], "expected an int from 8 up"),
     ],

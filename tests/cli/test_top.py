@@ -94,18 +94,18 @@ def test_all_pools_are_shown_until_they_close(script: Start, tmp_path: Path) -> 
     running.await_end()
 
 
-def test_without_rich_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "rich", None)
-    run = command("top")
-    assert run.exit_code == 2 and 'pip install "remuda-rl[top]"; or use --json' in run.stderr
+def assert_refused(reason: str, *arguments: str) -> None:
+    run = command("top", *arguments)
+    assert run.exit_code == 2 and reason in run.stderr
 
 
-def test_a_terminal_that_cannot_be_drawn_on_is_refused(tmp_path: Path) -> None:
+def test_a_terminal_that_cannot_be_drawn_on_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal("top", "1", cwd=tmp_path, TERM="dumb") as top:
         code, text = top.await_end()
     assert code == 2 and "got TERM=dumb" in text and "--json" in text
-    refused = command("top", "1")
-    assert refused.exit_code == 2 and "expected a terminal to draw on" in refused.stderr
+    assert_refused("expected a terminal to draw on", "1")
+    monkeypatch.setitem(sys.modules, "rich", None)
+    assert_refused('pip install "remuda-rl[top]"; or use --json')
 
 
 @pytest.mark.parametrize("backend", ["process", "thread"])
@@ -124,12 +124,7 @@ def test_json_needs_no_terminal(backend: str, script: Start) -> None:
 
 
 def test_unknown_processes_and_those_of_other_users_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = command("top", "4194304", "--json")  # a number above every process id
-    assert missing.exit_code == 2 and "expected a running process, got 4194304" in missing.stderr
-    mine = command("top", str(os.getpid()), "--json")
-    assert mine.exit_code == 2 and "which has none" in mine.stderr
+    assert_refused("expected a running process, got 4194304", "4194304", "--json")  # above every process id
+    assert_refused("which has none", str(os.getpid()), "--json")
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    foreign = command("top", "1", "--json")
-    assert (
-        foreign.exit_code == 2 and "expected a process of this user, got 1, which belongs to user 0" in foreign.stderr
-    )
+    assert_refused("expected a process of this user, got 1, which belongs to user 0", "1", "--json")

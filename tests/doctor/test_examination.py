@@ -1,4 +1,4 @@
-"""The doctor's verdicts on fake envs that draw with a context of their process. No graphics library is needed."""
+"""The doctor's verdicts: on fake envs that draw with a context of their process, without a library, and on episodes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import accidents
+import gymnasium
 import numpy as np
 import pytest
 from drawing_envs import ContextEnv, OwnContextEnv, PixelEnv, TextEnv
+from drawn import nightly
 from pool_envs import HookedEnv
+from resumed_envs import BufferEnv, CopiedEnv, EarlierEnv, OddWalkEnv, WalkEnv
 
 from remuda._doctor.examination import Report, examine, rendered_on
-from remuda._doctor.findings import LEAK_BYTES, judge_memory
+from remuda._doctor.findings import LEAK_BYTES, PLAYED_AGAIN, Finding, judge_memory
 
 MIB = 1 << 20
 PLAYED = {"20 random steps": "right", "an episode played again": "note"}  # the envs observe how often they were reset
 
 
-def report_of(env_fn: Any, other_fn: Any = None, num_resets: int = 8, timeout: float = 600.0) -> Report:
-    return examine("it", env_fn, other_fn or env_fn, steps=20, num_resets=num_resets, timeout=timeout)
+def report_of(env_fn: Any, other_fn: Any = None, steps: int = 20, timeout: float = 600.0) -> Report:
+    return examine("it", env_fn, other_fn or env_fn, steps=steps, num_resets=8, timeout=timeout)
 
 
 def verdicts(report: Report) -> dict[str, str]:
@@ -78,21 +81,17 @@ def test_nothing_is_said_of_pictures_if_an_env_draws_none() -> None:
     assert str(report).splitlines()[-1] == "nothing is wrong: 1 note, 2 right"
 
 
-def test_an_env_that_raises_in_the_game_is_wrong() -> None:
-    report = report_of(partial(HookedEnv, step=accidents.raise_value_error))
-    assert verdicts(report)["20 random steps"] == "wrong"
-
-
-def test_two_envs_that_bind_the_same_port_are_wrong(tmp_path: Path) -> None:
+def test_an_env_that_raises_or_two_that_bind_the_same_port_are_wrong(tmp_path: Path) -> None:
     def bind() -> Any:
         env = HookedEnv()
         env.socket = socket.socket(socket.AF_UNIX)
         env.socket.bind(str(tmp_path / "port"))
         return env
 
-    report = report_of(bind)
-    assert verdicts(report)["20 random steps"] == "wrong"
-    assert "Address already in use" in str(report)
+    for build, text in ((partial(HookedEnv, step=accidents.raise_value_error), "broken"), (bind, "already in use")):
+        report = report_of(build)
+        assert verdicts(report)["20 random steps"] == "wrong"
+        assert text in str(report)
 
 
 @pytest.mark.parametrize("act", [accidents.segfault, accidents.hold_the_gil])
@@ -148,12 +147,112 @@ def test_memory_is_judged_by_the_median_slope(sizes: list[int], verdict: str) ->
     ("where", "text"),
     [
         ({"renderer": "llvmpipe (LLVM 15.0.6, 256 bits)"}, "the CPU, in software (llvmpipe (LLVM 15.0.6, 256 bits))"),
-        (
-            {"MUJOCO_EGL_DEVICE_ID": "1", "renderer": "NVIDIA H100/PCIe/SSE2"},
-            "NVIDIA H100/PCIe/SSE2 [MUJOCO_EGL_DEVICE_ID=1]",
-        ),
+        ({"MUJOCO_EGL_DEVICE_ID": "1", "renderer": "NVIDIA H100"}, "NVIDIA H100 [MUJOCO_EGL_DEVICE_ID=1]"),
         ({}, "a renderer without a name"),
     ],
 )
 def test_the_renderer_is_named(where: dict[str, str], text: str) -> None:
     assert rendered_on(where) == text
+
+
+# -- episodes: which are resumed exactly, and which envs are wrong without an error --------------------
+
+
+OUTSIDE = "it depends on something outside of it (the clock, files"
+GLOBAL = "it depends on the global random numbers of Python or NumPy"
+EARLIER = "it depends on the episodes before it in the same env"
+
+
+def findings_on(env_fn: Any, steps: int = 40) -> dict[str, Finding]:
+    return {finding.what: finding for finding in report_of(env_fn, steps=steps).findings}
+
+
+def wrong(found: dict[str, Finding]) -> set[str]:
+    return {what for what, finding in found.items() if finding.verdict == "wrong"}
+
+
+def test_an_env_that_draws_from_its_np_random_resumes_exactly() -> None:
+    found = findings_on(WalkEnv)
+    assert {finding.verdict for finding in found.values()} == {"right"}
+    assert "3 episodes with" in found[PLAYED_AGAIN].text
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict", "where", "why"),
+    [
+        ("clock", "wrong", "observation", OUTSIDE),
+        ("global random", "wrong", "observation", GLOBAL),
+        ("global numpy", "wrong", "reward", GLOBAL),
+        ("file", "note", "info['builds']", OUTSIDE),
+        ("race", "wrong", None, OUTSIDE),
+        ("own space", "wrong", "reward", OUTSIDE),
+    ],
+)
+def test_planted_nondeterminism_is_found(kind: str, verdict: str, where: str | None, why: str, tmp_path: Path) -> None:
+    finding = findings_on(partial(OddWalkEnv, kind, tmp_path / "builds"))[PLAYED_AGAIN]
+    text = f"the first episode of an env is not the same from step 1 on ({where}): {why}"
+    assert (text if where else why) in finding.text
+    assert finding.verdict == verdict
+    assert finding.advice is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"), [("own generator", "seeding='per_episode'"), ("levels", "reset() must begin")]
+)
+def test_an_env_with_episodes_that_depend_on_earlier_ones_is_no_fault(kind: str, advice: str) -> None:
+    finding = findings_on(partial(EarlierEnv, kind))[PLAYED_AGAIN]
+    assert finding.verdict == "note"
+    assert "the second one, without a seed, is not the same from its reset on" in finding.text
+    assert EARLIER in finding.text and advice in str(finding.advice)
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        ("seeded in the factory", "without a seed are the same for"),
+        ("constant seed", "without a seed are the same for"),
+        ("global", "both draw from random"),
+        ("own", "both draw from own of CopiedEnv"),
+    ],
+)
+def test_envs_that_are_copies_of_each_other_are_wrong(kind: str, how: str) -> None:
+    found = findings_on(partial(CopiedEnv, kind))
+    assert "copies" in wrong(found)
+    assert how in found["copies"].text
+
+
+def test_an_array_that_is_changed_after_it_was_returned_or_that_never_changes_is_wrong() -> None:
+    found = findings_on(partial(BufferEnv, is_shared=True))
+    assert wrong(found) == {"the observation's array"}
+    assert "that step 0 has returned was changed by the next step" in found["the observation's array"].text
+    assert wrong(findings_on(partial(BufferEnv, is_shared=False))) == {"the observation"}
+
+
+def test_nan_is_wrong() -> None:
+    found = findings_on(partial(OddWalkEnv, "NaN"))
+    assert wrong(found) == {"NaN"}
+    assert found["NaN"].text == "in an observation or reward after 3 steps"
+
+
+IDS = ("Acrobot-v1", "CliffWalking-v1", "FrozenLake-v1", "MountainCar-v0", "MountainCarContinuous-v0")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "options"),
+    [
+        *(pytest.param(env_id, {}, marks=nightly) for env_id in IDS),
+        pytest.param("CliffWalking-v1", {"is_slippery": True}, marks=nightly),
+        *((env_id, {}) for env_id in ("Blackjack-v1", "CartPole-v1", "Pendulum-v1", "Taxi-v4")),
+        ("FrozenLake-v1", {"is_slippery": False, "desc": ["SF", "HG"]}),
+    ],
+)
+def test_nothing_is_wrong_with_envs_of_gymnasium(env_id: str, options: dict[str, Any]) -> None:
+    found = findings_on(partial(gymnasium.make, env_id, **options), steps=200)
+    assert {finding.verdict for finding in found.values()} == {"right"}, found
+
+
+def test_the_time_of_an_episode_in_its_last_info_is_no_difference() -> None:
+    def timed() -> Any:
+        return gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make("CartPole-v1"))
+
+    assert findings_on(timed)[PLAYED_AGAIN].verdict == "right"

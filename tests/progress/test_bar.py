@@ -29,26 +29,30 @@ def counts(*wanted: str) -> Callable[[str], object]:
 
 
 @pytest.mark.parametrize(
-    ("num_workers", "options"),
+    ("num_workers", "options", "end"),
     [
-        (4, {"start_method": "fork"}),
-        (4, {"backend": "thread"}),
-        (1, {"backend": "serial"}),
+        (4, {"start_method": "fork"}, "built"),
+        (4, {"backend": "thread"}, "built"),
+        (1, {"backend": "serial"}, "built"),
+        (4, {}, "replaced"),
     ],
     ids=str,
 )
-def test_the_bar_counts_the_built_envs_and_names_the_others(num_workers: int, options: Any, tmp_path: Path) -> None:
+def test_the_bar_counts_the_built_envs_and_names_the_others(
+    num_workers: int, options: Any, end: str, tmp_path: Path
+) -> None:
     first, second = make_gates(tmp_path, 2)
     patience = bar.PATIENCE if "start_method" in options else 0.0
-    code = starting_program([None, None, first, second], repr(options), patience=patience)
+    replaces = end == "replaced"
+    code = starting_program([None, None, first, second], repr(options), patience=patience, replaces=replaces)
     with terminal_of(code.replace("num_workers=4", f"num_workers={num_workers}"), tmp_path) as shown:
         text = shown.await_text(counts("2"))
         assert re.search(r"2/4 \d:\d\d:\d\d waits for envs 2, 3 *$", text, re.MULTILINE)
         first.let_pass()
         shown.await_text(lambda text: counts("3")(text) and "waits for env 3" in text)
         second.let_pass()
-        text = shown.await_text(lambda text: "built" in text and "building" not in text)
-        assert text.split() == ["built"]
+        text = shown.await_text(lambda text: end in text and "building" not in text)
+        assert text.split() == [end]
         shown.press("\n")
         assert shown.await_end()[0] == 0
 
@@ -72,11 +76,8 @@ def test_log_lines_of_workers_appear_above_the_bar(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["a factory raises", "Ctrl-C"])
 def test_the_bar_disappears_after_an_error(how: str, tmp_path: Path) -> None:
     gate, other = make_gates(tmp_path, 2)
-    code = starting_program([None, gate, None, other]).replace("return CountingEnv()", "return broken(gate)", 1)
-    code = code.replace(
-        "def wait_for_simulator",
-        "def broken(gate):\n    return 1 / 0 if gate else CountingEnv()\ndef wait_for_simulator",
-    )
+    code = starting_program([None, gate, None, other])
+    code = code.replace("return CountingEnv()", "return 1 / 0 if gate else CountingEnv()", 1)
     with terminal_of(code, tmp_path) as shown:
         shown.await_text(counts("2"))
         if how == "Ctrl-C":
@@ -87,17 +88,6 @@ def test_the_bar_disappears_after_an_error(how: str, tmp_path: Path) -> None:
         status, text = shown.await_end()
     assert status != 0 and "building envs" not in text
     assert ("KeyboardInterrupt" if how == "Ctrl-C" else "ZeroDivisionError") in text
-
-
-def test_replacing_many_envs_shows_a_bar(tmp_path: Path) -> None:
-    gate, other = make_gates(tmp_path, 2)
-    with terminal_of(starting_program([None, gate, None, other], replaces=True), tmp_path) as shown:
-        shown.await_text(counts("2"))
-        gate.let_pass()
-        shown.await_text(counts("3"))
-        other.let_pass()
-        code, text = shown.await_end()
-    assert code == 0 and text.split() == ["replaced"]
 
 
 @pytest.mark.parametrize("variables", [{"REMUDA_PROGRESS": "0"}, {"TERM": "dumb"}], ids=lambda one: next(iter(one)))

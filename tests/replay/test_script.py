@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ import gymnasium
 import numpy as np
 import pytest
 from pool_envs import hooked
-from replays import Picky, at_step, broken, fail, make_record, recording, replay, restate
+from replays import Picky, at_step, broken, make_record, recorded, recording, replay, restate
 
-from remuda import EnvError, Pool, load_record
+from remuda import CrashRecord, EnvError, load_record
 from remuda._worker import worker_info
 
 
@@ -29,17 +30,18 @@ def no_worker_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
 ACTIONS = {"flag": [1], "force": np.array([[0.1, np.inf]], np.float32), "name": ["it's"], "bits": np.int8([[1, 0]])}
 
 
-def record_of(pool: Pool) -> Path:
+def picky(make: Any, directory: Path, **arguments: Any) -> CrashRecord:
     """Steps a `Picky` until it raises. Returns the record."""
-    pool.step(ACTIONS)
-    with pytest.raises(EnvError) as raised:
-        for _ in range(3):
-            pool.step(ACTIONS)
+    with recording([make], directory, backend="serial") as pool:
+        pool.reset(**arguments)
+        with pytest.raises(EnvError) as raised:
+            for _ in range(4):
+                pool.step(ACTIONS)
     assert raised.value.record is not None
-    return raised.value.record
+    return load_record(raised.value.record)
 
 
-def written(record: Path, directory: Path, *options: str) -> Path:
+def written(record: Path | CrashRecord, directory: Path, *options: str) -> Path:
     """Returns the script of a record."""
     path = directory / "repro.py"
     run = replay(record, "--script", str(path), *options)
@@ -49,62 +51,51 @@ def written(record: Path, directory: Path, *options: str) -> Path:
     return path
 
 
-def assert_reproduces(script: Path, record: Path) -> None:
+def assert_reproduces(script: Path, record: CrashRecord) -> None:
     """Runs a script, whose env must raise what the recorded one has raised: the text has all that it was given."""
-    with pytest.raises(ValueError, match=re.escape(load_record(record).fault.message) + "$"):
+    with pytest.raises(ValueError, match=re.escape(record.fault.message) + "$"):
+        runpy.run_path(str(script))
+
+
+def assert_left_to_the_reader(script: Path, factory: str) -> None:
+    with pytest.raises(NotImplementedError, match=f"return the env of .*{factory}.* here"):
         runpy.run_path(str(script))
 
 
 @pytest.mark.parametrize("arguments", [{}, {"seed": 5}, {"seed": 5, "options": {"level": [1, None]}}])
 def test_the_script_makes_the_recorded_calls(arguments: Any, tmp_path: Path) -> None:
     """Without a seed it restores the random state."""
-    with recording([Picky], tmp_path, backend="serial") as pool:
-        pool.reset(**arguments)
-        record = record_of(pool)
-    script = written(record, tmp_path, "--trust", "--factory", "replays:Picky")
-    assert_reproduces(script, record)
+    record = picky(Picky, tmp_path, **arguments)
+    assert_reproduces(written(record, tmp_path, "--trust", "--factory", "replays:Picky"), record)
 
 
 def test_episodes_since_the_seed_are_resets_in_the_script(tmp_path: Path) -> None:
     wears_out = lambda env, action: broken() if env.total_steps == 9 else None  # noqa: E731
-    with recording(hooked(1, [0], length=2, step=wears_out), tmp_path, backend="serial") as pool:
-        pool.reset(seed=1)
-        record = fail(pool).record
+    record = recorded(hooked(1, [0], length=2, step=wears_out), tmp_path, backend="serial")
     text = written(record, tmp_path, "--trust", "--since-seed").read_text()
     assert text.count("env.reset(") == 5 and text.count("env.reset(seed=1)") == 1
 
 
-def test_a_registered_env_is_made_by_its_id(tmp_path: Path) -> None:
+@pytest.fixture
+def registered() -> Iterator[None]:
     gymnasium.register("Picky-v0", "replays:Picky", max_episode_steps=9)
-    try:
-        make = partial(gymnasium.make, "Picky-v0", tag=4, max_episode_steps=50)
-        with recording([make], tmp_path, backend="serial") as pool:
-            pool.reset(seed=5)
-            record = record_of(pool)
-        script = written(record, tmp_path, "--trust")
-        assert "import replays\n" in script.read_text()
-        assert "return gymnasium.make('Picky-v0', tag=4, max_episode_steps=50)\n" in script.read_text()
-        assert_reproduces(script, record)
-    finally:
-        del gymnasium.registry["Picky-v0"]
+    yield
+    del gymnasium.registry["Picky-v0"]
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_registered_env_is_made_by_its_id_and_arguments_that_code_can_state(tmp_path: Path) -> None:
+    record = picky(partial(gymnasium.make, "Picky-v0", tag=4, max_episode_steps=50), tmp_path)
+    script = written(record, tmp_path, "--trust")
+    assert "import replays\n" in script.read_text()
+    assert "return gymnasium.make('Picky-v0', tag=4, max_episode_steps=50)\n" in script.read_text()
+    assert_reproduces(script, record)
+    record = picky(partial(gymnasium.make, "Picky-v0", tag=print), tmp_path)
+    assert_left_to_the_reader(written(record, tmp_path, "--trust"), "")
 
 
 def test_an_env_of_an_unknown_factory_is_left_to_the_reader(tmp_path: Path) -> None:
-    script = written(make_record(tmp_path), tmp_path, "--trust")
-    with pytest.raises(NotImplementedError, match=r"return the env of .*hooked.* here"):
-        runpy.run_path(str(script))
-
-
-def test_arguments_that_code_cannot_state_are_left_to_the_reader(tmp_path: Path) -> None:
-    gymnasium.register("Picky-v0", "replays:Picky")
-    try:
-        with recording([partial(gymnasium.make, "Picky-v0", tag=print)], tmp_path, backend="serial") as pool:
-            pool.reset(seed=5)
-            script = written(record_of(pool), tmp_path, "--trust")
-        with pytest.raises(NotImplementedError, match="return the env of .* here"):
-            runpy.run_path(str(script))
-    finally:
-        del gymnasium.registry["Picky-v0"]
+    assert_left_to_the_reader(written(make_record(tmp_path), tmp_path, "--trust"), "hooked")
 
 
 def test_texts_of_a_record_stay_comments(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +17,32 @@ from gymnasium import spaces
 from imageio_ffmpeg import get_ffmpeg_exe
 
 from remuda import EnvError, FaultPolicy, Pool, evaluate, record_video
+from remuda._wire.autoreset import AUTORESET_MODES
 
 SIZE = 32
 STEP = 20  # the difference in gray between two steps
 
 
 class Gray(gymnasium.Env[Any, Any]):
-    """Renders the number of its steps as a gray value, and observes how often it was rendered. Episodes have `length`
-    steps."""
+    """Renders the number of its steps as a gray value, and observes how often it was rendered.
+
+    Episodes have `length` steps. `act` is called at each action of 9.
+    """
 
     observation_space = spaces.Box(0, 1000, (1,), np.int64)
     action_space = spaces.Discrete(10)
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
-    def __init__(self, length: int = 3, render_mode: str | None = "rgb_array", height: int = SIZE) -> None:
-        self.length, self.render_mode, self._height, self.rendered = length, render_mode, height, 0
+    def __init__(self, length: int = 3, mode: str | None = "rgb_array", height: int = SIZE, act: Any = None) -> None:
+        self.length, self.render_mode, self._height, self._act, self.rendered = length, mode, height, act, 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         self.steps = 0
         return np.array([self.rendered]), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if action == 9:
+            self._act()
         self.steps += 1
         return np.array([self.rendered]), 1.0, self.steps == self.length, False, {}
 
@@ -46,21 +51,11 @@ class Gray(gymnasium.Env[Any, Any]):
         return np.full((self._height, SIZE, 3), 10 + STEP * self.steps, np.uint8)
 
 
-class Failing(Gray):
-    """Has an accident at each action of 9."""
-
-    def __init__(self, accident: Callable[[], None]) -> None:
-        super().__init__(length=4)
-        self._accident = accident
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        if action == 9:
-            self._accident()
-        return super().step(action)
-
-
 def of_length(*lengths: int) -> list[Any]:
     return [lambda length=length: Gray(length) for length in lengths]
+
+
+serial = partial(Pool, backend="serial")
 
 
 def play(pool: Pool, count: int) -> None:
@@ -96,16 +91,16 @@ def test_a_video_shows_a_whole_episode_of_a_chosen_env(tmp_path: Path) -> None:
     assert videos(tmp_path / "new") == {"env-0-episode-1": [0, 1, 2], "env-2-episode-1": [0, 1, 2, 3, 4, 5]}
 
 
-@pytest.mark.parametrize("autoreset", ["next_step", "same_step", "background", "disabled"])
+@pytest.mark.parametrize("autoreset", AUTORESET_MODES)
 def test_the_video_has_the_last_picture_in_every_mode(tmp_path: Path, autoreset: Any) -> None:
-    with Pool(record_video(of_length(3), tmp_path, episode_trigger=1), autoreset=autoreset, num_workers=1) as pool:
+    with serial(record_video(of_length(3), tmp_path, episode_trigger=1), autoreset=autoreset) as pool:
         play(pool, 3)
     assert videos(tmp_path) == {"env-0-episode-0": [0, 1, 2, 3]}
 
 
 def test_an_int_as_trigger_records_every_nth_episode(tmp_path: Path) -> None:
     env_fns = record_video(of_length(1, 1), tmp_path, envs=1, episode_trigger=3, name_prefix="ppo")
-    with Pool(env_fns, backend="serial", autoreset="same_step") as pool:
+    with serial(env_fns, autoreset="same_step") as pool:
         play(pool, 8)
     assert list(videos(tmp_path)) == [f"ppo-env-0-episode-{episode}" for episode in (0, 3, 6)]
 
@@ -114,7 +109,7 @@ def test_unrecorded_episodes_are_not_rendered_and_other_envs_are_not_changed(tmp
     given = of_length(2, 2)
     env_fns = record_video(given, tmp_path, envs=[1], episode_trigger=lambda k: k == 1)
     assert env_fns[0] is given[0]
-    with Pool(env_fns, backend="serial", autoreset="same_step") as pool:
+    with serial(env_fns, autoreset="same_step") as pool:
         play(pool, 2)
         assert pool.get_attr("rendered") == [0, 1]  # the first picture of the second episode
         play(pool, 4)
@@ -122,7 +117,7 @@ def test_unrecorded_episodes_are_not_rendered_and_other_envs_are_not_changed(tmp
 
 
 def test_an_episode_cut_off_by_a_reset_is_shown_and_one_cut_off_by_close_is_not(tmp_path: Path) -> None:
-    with Pool(record_video(of_length(9), tmp_path, episode_trigger=1), backend="serial") as pool:
+    with serial(record_video(of_length(9), tmp_path, episode_trigger=1)) as pool:
         play(pool, 2)
         play(pool, 3)
     assert videos(tmp_path) == {"env-0-episode-0": [0, 1, 2]}
@@ -132,7 +127,7 @@ def test_an_episode_cut_off_by_a_reset_is_shown_and_one_cut_off_by_close_is_not(
 def test_the_numbers_continue_after_a_fault(accident: Any, tmp_path: Path) -> None:
     """An episode that an exception ends is shown up to the exception."""
     raises = accident is accidents.raise_value_error
-    env_fns = record_video([lambda: Failing(accident)], tmp_path, episode_trigger=lambda k: raises or k > 0)
+    env_fns = record_video([lambda: Gray(4, act=accident)], tmp_path, episode_trigger=lambda k: raises or k > 0)
     with Pool(env_fns, faults=FaultPolicy("restart", backoff=0)) as pool:
         pool.reset(seed=0)
         for action in (0, 9, 0, 0, 0, 0, 0):
@@ -149,14 +144,14 @@ def test_a_recorded_env_is_not_measured(tmp_path: Path, measured_by_default: Non
 
 
 def test_pictures_of_odd_size_are_enlarged_by_a_row(tmp_path: Path) -> None:
-    with Pool(record_video([lambda: Gray(1, height=SIZE - 1)], tmp_path), backend="serial") as pool:
+    with serial(record_video([lambda: Gray(1, height=SIZE - 1)], tmp_path)) as pool:
         play(pool, 2)
     (first, *_) = frames(tmp_path / "remuda-env-0-episode-0.mp4")
     assert first.shape == (SIZE, SIZE, 3)
 
 
 def test_states_of_recorded_envs_fit_other_envs(tmp_path: Path) -> None:
-    with Pool(record_video(of_length(5, 5), tmp_path, envs=1, episode_trigger=1), backend="serial") as pool:
+    with serial(record_video(of_length(5, 5), tmp_path, envs=1, episode_trigger=1)) as pool:
         play(pool, 1)
         states = pool.get_state(state_fns="attributes")
         play(pool, 2)
@@ -170,14 +165,14 @@ def test_the_numbers_continue_in_a_second_pool_and_begin_again_in_a_second_call(
     for pools in (2, 1):
         env_fns = record_video(of_length(1), tmp_path, episode_trigger=lambda k: k != 0)
         for _ in range(pools):
-            with Pool(env_fns, backend="serial", autoreset="disabled") as pool:
+            with serial(env_fns, autoreset="disabled") as pool:
                 play(pool, 1)
     assert list(videos(tmp_path)) == ["env-0-episode-1"]
 
 
 def test_a_video_that_cannot_be_written_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "remuda-env-0-episode-0.mp4").mkdir()
-    with Pool(record_video(of_length(1), tmp_path, episode_trigger=lambda k: k == 0), backend="serial") as pool:
+    with serial(record_video(of_length(1), tmp_path, episode_trigger=lambda k: k == 0)) as pool:
         play(pool, 2)
     assert "remuda-env-0-episode-0.mp4 could not be made" in caplog.text
 
@@ -185,7 +180,7 @@ def test_a_video_that_cannot_be_written_is_logged(tmp_path: Path, caplog: pytest
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_forked_child_does_not_delay_the_end_of_a_video(tmp_path: Path) -> None:
     """ffmpeg ends only when the child has closed its copy of the pipe."""
-    with Pool(record_video(of_length(2), tmp_path, episode_trigger=1), backend="serial") as pool:
+    with serial(record_video(of_length(2), tmp_path, episode_trigger=1)) as pool:
         play(pool, 1)
         read_end, write_end = os.pipe()
         pid = os.fork()
@@ -230,39 +225,31 @@ def test_an_evaluation_drops_unfinished_videos_and_may_play_in_recorded_envs(tmp
         ({"episode_trigger": 0}, "expected episode_trigger to be an int from 1 up"),
         ({"episode_trigger": "all"}, "expected episode_trigger to be an int from 1 up"),
         ({"name_prefix": "a/b"}, "expected a name_prefix without '/'"),
+        ({"folder": "file/videos"}, r"expected folder to be a directory .*file/videos' \(Not a directory"),
     ],
 )
 def test_invalid_arguments_are_refused(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        record_video(of_length(1, 1), tmp_path / "new", **arguments)
+    (tmp_path / "file").touch()
+    folder = tmp_path / arguments.pop("folder", "new")
+    with pytest.raises((ValueError, NotADirectoryError), match=message):
+        record_video(of_length(1, 1), folder, **arguments)
     assert not (tmp_path / "new").exists()
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(NotADirectoryError, match=r"expected folder to be a directory .*file/videos' \(Not a directory"):
-        record_video(of_length(1, 1), tmp_path / "file" / "videos")
+class Blind(Gray):
+    def render(self) -> Any:
+        return None
 
 
 @pytest.mark.parametrize(
     ("env_fn", "message"),
     [
-        (lambda: Gray(render_mode=None), "expected an env with render_mode='rgb_array' to record, got None"),
+        (lambda: Gray(mode=None), "expected an env with render_mode='rgb_array' to record, got None"),
         (lambda: gymnasium.make_vec("CartPole-v1", 2), "expected a gymnasium.Env to record"),
+        (Blind, r"expected render\(\) to return a picture of shape \(height, width, 3\)"),
     ],
 )
-def test_envs_that_cannot_render_are_refused_in_build(tmp_path: Path, env_fn: Any, message: str) -> None:
-    with pytest.raises(EnvError, match=message):
-        Pool(record_video([env_fn], tmp_path), backend="serial")
-
-
-def test_a_render_that_returns_none_is_refused(tmp_path: Path) -> None:
-    class Blind(Gray):
-        def render(self) -> Any:
-            return None
-
-    with (
-        Pool(record_video([Blind], tmp_path), backend="serial") as pool,
-        pytest.raises(EnvError, match=r"expected render\(\) to return a picture of shape \(height, width, 3\)"),
-    ):
+def test_envs_that_cannot_render_are_refused(tmp_path: Path, env_fn: Any, message: str) -> None:
+    with pytest.raises(EnvError, match=message), serial(record_video([env_fn], tmp_path)) as pool:
+        assert env_fn is Blind, "expected the others to fail in the build"
         pool.reset()

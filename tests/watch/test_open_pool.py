@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from pool_envs import CountingEnv
+from programs import Script
 
 from remuda import Pool
 
@@ -33,7 +34,9 @@ def test_a_watched_pool_has_the_stats_of_the_pool(backend: Any) -> None:
         pool.reset()
         for _ in range(10):
             pool.step(np.zeros(4, np.int64))
+        pool.split(workers)
         watched = only(os.getpid())
+        assert watched.description.setup["parts"] == workers
         ours, watched_stats = pool.stats(), watched.look()
         assert (watched.description.name, watched_stats.setup) == ("herd", ours.setup)
         assert [env.steps for env in watched_stats.envs] == [env.steps for env in ours.envs]
@@ -41,21 +44,14 @@ def test_a_watched_pool_has_the_stats_of_the_pool(backend: Any) -> None:
         assert [worker.pid for worker in watched_stats.workers] == [worker.pid for worker in ours.workers]
 
 
-def test_a_pool_without_a_name_has_that_of_its_program(tmp_path: Path) -> None:
-    script = "from remuda import Pool\nfrom pool_envs import counting\npool = Pool(counting(1), num_workers=1)\n"
-    (path := tmp_path / "train.py").write_text(script + "print(1, flush=True)\ninput()")
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    program = subprocess.Popen(
-        [sys.executable, "-X", "utf8", "-u", str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
-    )
-    with program:
-        assert program.stdout is not None
-        program.stdout.readline()
-        pool = only(program.pid)
-        stats = pool.look()
-        names = pool.name, pool.as_json(stats, stats)["name"]
-        program.communicate(b"\n")
-    assert names == ("train.py", "train.py")
+def test_a_pool_without_a_name_has_that_of_its_program(script: Callable[..., Script]) -> None:
+    running = script("pool = Pool(counting(1), num_workers=1)\nsay(1)\ninput()")
+    running.read_line()
+    pool = only(running.process.pid)
+    stats = pool.look()
+    assert (pool.name, pool.as_json(stats, stats)["name"]) == ("script.py", "script.py")
+    running.write_line()
+    running.await_end()
 
 
 def test_the_memory_of_a_watched_pool_is_mapped_read_only() -> None:
@@ -69,25 +65,14 @@ def test_the_memory_of_a_watched_pool_is_mapped_read_only() -> None:
         assert Path("/proc/self/maps").read_text().count("memfd:remuda") == before.count("memfd:remuda")
 
 
-def test_several_pools_of_a_process_are_found_in_order_of_creation() -> None:
+def test_open_pools_are_found_in_order_of_creation_and_closed_ones_are_not_even_if_a_batch_is_held() -> None:
     options: Any = {"backend": "serial", "num_workers": 1}
-    with Pool([CountingEnv], name="first", **options), Pool([CountingEnv], name="second", **options):
+    with Pool([CountingEnv], name="first", **options) as first, Pool([CountingEnv], name="second", **options):
+        batch = first.reset()
         assert [pool.description.name for pool in find(os.getpid())] == ["first", "second"]
-
-
-def test_a_closed_pool_is_not_found_even_if_a_batch_is_held() -> None:
-    with Pool([CountingEnv], backend="serial", num_workers=1) as pool:
-        obs = pool.reset().obs
-        only(os.getpid())
-    assert obs.shape == (1, 4)
+    assert batch.obs.shape == (1, 4)
     with pytest.raises(NotFoundError, match="which has none"):
         find(os.getpid())
-
-
-def test_the_number_of_parts_is_visible() -> None:
-    with Pool([CountingEnv] * 4, num_workers=2) as pool:
-        pool.split(2)
-        assert only(os.getpid()).description.setup["parts"] == 2
 
 
 def test_invalid_arenas_are_refused(tmp_path: Path) -> None:
@@ -112,12 +97,9 @@ def test_invalid_arenas_are_refused(tmp_path: Path) -> None:
 def test_start_of_identifies_a_running_process() -> None:
     assert start_of(os.getpid()) == start_of(os.getpid()) is not None
     assert start_of(4194304) is None
-
-
-def test_a_zombie_process_does_not_count_as_running() -> None:
     pid = os.fork()
     if pid == 0:
         os._exit(0)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    assert start_of(pid) is None
+    assert start_of(pid) is None, "expected a zombie not to count as running"
     os.waitpid(pid, 0)

@@ -1,4 +1,4 @@
-"""``remuda trace`` traces a program."""
+"""``remuda run`` and ``remuda trace`` run a program: on remuda though it names only Gymnasium, and traced."""
 
 from __future__ import annotations
 
@@ -10,7 +10,37 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import command_apart
 from traces import names
+
+UNEDITED = """
+import sys
+import gymnasium as gym
+
+if __name__ == "__main__":
+    for kind in (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv):
+        envs = kind([lambda: gym.make("CartPole-v1")] * 4)
+        envs.reset(seed=0)
+        envs.step(envs.action_space.sample())
+        print(type(envs).__mro__[1].__module__, len(envs.processes), sys.argv[1:])
+        envs.close()
+    sys.exit(3)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+def test_an_unedited_program_steps_its_envs_in_workers(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(UNEDITED)
+    done = command_apart("run", "--num-workers", "2", "program.py", "--seed", "1", cwd=tmp_path)
+    assert done.stdout == "remuda.gymnasium.async_vector_env 2 ['--seed', '1']\n" * 2, done.stderr
+    assert done.returncode == 3
+
+
+def test_a_missing_program_is_refused(tmp_path: Path) -> None:
+    done = command_apart("run", "program.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: expected a program in Python, got program.py, which is no file\n"
+
 
 PROGRAM = """
 import sys
@@ -38,10 +68,9 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "remuda", "trace", *arguments]
+def run(*arguments: str, cwd: Path) -> Any:
     variables = {**os.environ, "PYTHONPATH": str(cwd)} if "-m" in arguments else os.environ
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=variables, check=False)
+    return command_apart("trace", *arguments, cwd=cwd, env=variables)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
@@ -60,20 +89,13 @@ STEPPING = """
 import os
 import signal
 import sys
-import gymnasium
-import numpy as np
 import remuda
+from pool_envs import hooked
 
-class Env(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(0, 1, (1,))
-    action_space = gymnasium.spaces.Discrete(9)
-    def reset(self, **options):
-        return np.zeros(1, np.float32), {}
-    def step(self, action):
-        if action == 1:
-            print("hangs", flush=True)
-            signal.pause()
-        return np.zeros(1, np.float32), 0.0, False, False, {}
+def hang(env, action):
+    if action == 1:
+        print("hangs", flush=True)
+        signal.pause()
 
 def handle():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
@@ -87,7 +109,7 @@ def fork():
         os._exit(3)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
 
-pool = remuda.Pool([Env] * 2, num_workers=1)
+pool = remuda.Pool(hooked(2, [0, 1], step=hang), num_workers=1)
 pool.reset()
 for _ in range(3):
     pool.step([0, 0])
@@ -107,8 +129,9 @@ sys.exit(5)
 def test_a_program_ended_by_sigterm_leaves_its_trace(before: str, action: int, status: int, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(STEPPING.replace("{before}", before).replace("{action}", str(action)))
     command = [sys.executable, "-m", "remuda", "trace", "program.py"]
-    pipe: Any = subprocess.PIPE
-    with subprocess.Popen(command, cwd=tmp_path, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as running:
+    pipes: Any = dict.fromkeys(["stdin", "stdout", "stderr"], subprocess.PIPE)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    with subprocess.Popen(command, cwd=tmp_path, **pipes, text=True, env=environment) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == ("hangs\n" if action else "waits\n")
         if before != "fork()":
