@@ -94,15 +94,20 @@ class Script:
 
     def __init__(self, directory: Path, code: str, *options: str, **variables: str) -> None:
         self.mark = f"REMUDA_TEST={directory}"
-        (path := directory / "script.py").write_text(f"from script_head import *\n{code}")
+        path = directory / "script.py"
+        path.write_text(f"from script_head import *\n{code}")
         (directory / "script_head.py").write_text(HEAD)
         environment = {**os.environ, **variables, "REMUDA_TEST": str(directory)}
         environment["PYTHONPATH"] = os.pathsep.join([str(directory), str(Path(__file__).parent), *sys.path])
-        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        # in its own process group, as a shell gives to a command
-        self.process: subprocess.Popen[str] = subprocess.Popen(
-            [sys.executable, *options, str(path)], **pipes, text=True, env=environment, start_new_session=True
-        )  # type: ignore[call-overload]
+        self.process = subprocess.Popen(
+            [sys.executable, *options, str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,  # its own process group, as a shell gives to a command
+        )
 
     def read_line(self) -> Any:
         """Returns the next value that the program wrote with `say`."""

@@ -27,13 +27,30 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ADDRESS = "https://github.com/remuda-rl/remuda/blob/main/"  # links of the README are whole, for the page of the package
 
 # The package that provides each name.
-FRAMEWORKS = {f"remuda.{name}": name for name in ("ding", "alf", "mlagents")}
-FRAMEWORKS |= {"remuda.sb3": "stable_baselines3", "torch.utils.tensorboard": "tensorboard"}
-for _name in (
-    *("agilerl", "ale_py", "alf", "ding", "envpool", "minari", "mlagents", "mlflow", "mo_gymnasium", "mpe2"),
-    *("pettingzoo", "prometheus_client", "ray", "stable_baselines3", "torch", "wandb"),
-):
-    FRAMEWORKS[_name] = _name
+FRAMEWORKS = {
+    "remuda.sb3": "stable_baselines3",
+    "remuda.ding": "ding",
+    "remuda.alf": "alf",
+    "remuda.mlagents": "mlagents",
+    **{name: name for name in ("stable_baselines3", "ding", "alf", "mlagents", "mpe2", "pettingzoo")},
+    **{
+        name: name
+        for name in (
+            "agilerl",
+            "ale_py",
+            "envpool",
+            "minari",
+            "mlflow",
+            "mo_gymnasium",
+            "ray",
+            "torch",
+            "wandb",
+        )
+    },
+    "prometheus_client.core": "prometheus_client",
+    "prometheus_client": "prometheus_client",
+    "torch.utils.tensorboard": "tensorboard",
+}
 # Pages that need an optional package as a whole.
 NEEDS = {"sb3.md": "stable_baselines3", "ding.md": "ding", "alf.md": "alf", "mlagents.md": "mlagents"}
 NEEDS |= {f"reference/{page}": framework for page, framework in NEEDS.items()}
@@ -137,27 +154,41 @@ import alf, alf.environments, remuda.alf
 if "alf_stand_in" in alf.__file__:
     alf.environments.fast_parallel_environment = types.ModuleType("fast_parallel_environment")
 """
-WITHOUT_PRELUDE = (
-    *("README", "index", "start", "tasks", "faults", "resume", "crash-records", "rollouts", "mlagents", "videos"),
-    *("ray", "coming-from/cleanrl", "coming-from/lerobot"),
-)
 PRELUDES = {
+    "README.md": "",
+    "index.md": "",
+    "start.md": "",
+    "coming-from/cleanrl.md": "",
     "extras.md": POOL + COLUMNS,
     "evaluation.md": POOL + RENDERING,
+    "tasks.md": "",
+    "coming-from/lerobot.md": "",
+    "faults.md": "",
+    "resume.md": "",
+    "gymnasium.md": POOL,
     "pool.md": POOL + OPEN_POOL + VECTORS,
+    "crash-records.md": "",
+    "rollouts.md": "",
+    "reference/sb3.md": POOL,
+    "reference/rollouts.md": POOL + OPEN_POOL + "pool.reset()\n",
     "slow-envs.md": POOL + OPEN_POOL,
     "tensors.md": POOL + OPEN_POOL + TENSORS,
+    "sb3.md": POOL,
     "state.md": POOL + STATES,
     "ding.md": DING,
     "alf.md": ALF,
+    "mlagents.md": "",
     "performance.md": POOL + OPEN_POOL,
-    "reference/rollouts.md": POOL + OPEN_POOL + "pool.reset()\n",
-    **dict.fromkeys((f"reference/{page}.md" for page in ("errors", "faults")), POOL + OPEN_POOL),
+    "videos.md": "",
     **dict.fromkeys(
-        (f"reference/{page}.md" for page in ("pool", "options", "batch", "envs", "stats")),
+        (f"reference/{page}.md" for page in ("pool", "options", "batch", "envs")),
         POOL + OPEN_POOL + "batch = pool.reset()\n",
     ),
-    **dict.fromkeys(map("{}.md".format, WITHOUT_PRELUDE), ""),
+    "ray.md": "",  # the page needs no other definitions
+    "reference/stats.md": POOL + OPEN_POOL + "batch = pool.reset()\n",
+    "reference/ray.md": POOL,
+    "reference/errors.md": POOL + OPEN_POOL,
+    "reference/faults.md": POOL + OPEN_POOL,
 }
 # Code that runs after the last block of a page, and checks its functions, also with other arguments.
 RUN_ALF = """
@@ -338,8 +369,15 @@ def run_code(page: Path, reader: Reader, directory: Path) -> None:
 
 # Blocks that are neither Python nor a command: output, and a line that explains two calls.
 TEXTS = (
-    *("T(N, w", "rate = min(", "worker 2 (pid", "pool train.py of process", "building envs"),
-    *("EnvError:", "WorkerDiedError:", "reproduced:", "pool.send(actions, env_ids)"),
+    "T(N, w",
+    "rate = min(",
+    "worker 2 (pid",
+    "pool train.py of process",
+    "building envs",
+    "EnvError:",
+    "WorkerDiedError:",
+    "reproduced:",
+    "pool.send(actions, env_ids)",
 )
 
 
@@ -376,6 +414,14 @@ def check_make(words: list[str]) -> None:
     assert words[1] in targets
 
 
+def check_pip(words: list[str]) -> None:
+    extras = re.fullmatch(r"install (?:\.|remuda-rl)(?:\[(.*)\])?(?: torch)?", " ".join(words[1:]))
+    assert extras is not None
+    known = (ROOT / "pyproject.toml").read_text()
+    for extra in (extras[1] or "").split(","):
+        assert not extra or re.search(rf"^{extra} = \[", known, re.MULTILINE), extra
+
+
 def check_remuda(words: list[str]) -> None:
     assert {word for word in words[2:] if word.startswith("--")} <= options_of(words[1])
 
@@ -397,8 +443,7 @@ def check_python(words: list[str]) -> None:
         assert (ROOT / words[1]).exists()
 
 
-CHECKS = {"git": check_git, "make": check_make, "remuda": check_remuda}
-CHECKS["pip"] = lambda words: None  # test_distribution.py checks what is installed
+CHECKS = {"git": check_git, "make": check_make, "pip": check_pip, "remuda": check_remuda}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -15,8 +15,8 @@ from reaper import VARIABLE, processes_with
 
 PATIENCE = 5.0  # seconds for an actor to close its envs; Ray may not notice for long that it has died
 STORE = 100 * 1024 * 1024  # bytes in each node's object store
-# Ray ends actors of a killed node after three of these checks have failed. Its defaults take half a minute. At Ray's own
-# niceness of 15, an actor gets next to nothing of a busy core: it starts and ends minutes late.
+# Ray ends actors of a killed node after three of these checks have failed. Its defaults take half a minute. At Ray's
+# own niceness of 15, an actor gets next to nothing of a busy core: it starts and ends minutes late.
 SETTINGS = {"health_check_period_ms": 1000, "health_check_failure_threshold": 3, "worker_niceness": 0}
 
 
