@@ -16,16 +16,6 @@ def machine(root: Path, kilobytes: int, cgroup: str = "", groups: dict[str, str]
     return make_root(root, cgroup, groups or {})
 
 
-def available(root: Path) -> int:
-    found = available_memory(root)
-    assert found is not None
-    return found[0]
-
-
-# A container sees its group as the root group. Its path is the one below that root, or the host's.
-CONTAINER = "4:memory:/docker/0123\n0::/\n"
-
-
 def test_without_meminfo_the_memory_is_unknown(tmp_path: Path) -> None:
     assert available_memory(tmp_path) is None
     check_memory(2**60, tmp_path)
@@ -43,47 +33,35 @@ def old_group(of: str, limit: int, used: int, stat: str = "") -> dict[str, str]:
     return {f"memory/{of}memory.{name}": text for name, text in files.items()}
 
 
-NO_LIMIT = 9223372036854771712
+# A container sees its group as the root group. Its path is the one below that root, or the host's.
+CONTAINER = "4:memory:/docker/0123\n0::/\n"
+JOB, STEP = "slurm/job_7/", "slurm/job_7/step/"
+NESTED = "3:cpu,memory:/slurm/job_7/step\n0::/slurm/job_7/step\n"
+FILES = "inactive_file 1\ntotal_inactive_file 300\ntotal_active_file 200\n"
+NO_LIMIT, ALL = 9223372036854771712, 1_024_000
 
 
 @pytest.mark.parametrize(
-    ("files", "expected"),
+    ("cgroup", "files", "expected"),
     [
-        ({}, 1_024_000),
-        (group("", 5000, 2000), 3000),
-        (group("", "max", 2000), 1_024_000),
-        (group("", 5000, 9000), 0),
-        (group("", 5000, ""), 1_024_000),
-        (old_group("", 7000, 1000), 6000),
-        (old_group("", NO_LIMIT, 1000), 1_024_000),
+        pytest.param(CONTAINER, {}, ALL, id="none"),
+        pytest.param(CONTAINER, group("", 5000, 2000), 3000, id="a container's"),
+        pytest.param(CONTAINER, group("", 5000, 9000), 0, id="passed"),
+        pytest.param(CONTAINER, group("", 5000, ""), ALL, id="unknown use"),
+        pytest.param(CONTAINER, old_group("", 7000, 1000), 6000, id="older"),
+        pytest.param(CONTAINER, old_group("", NO_LIMIT, 1000), ALL, id="older, none"),
+        pytest.param(NESTED, group(STEP, 5000, 2000) | group("slurm/", 90_000, 3000), 3000, id="its own"),
+        pytest.param(NESTED, group(STEP, "max", 2000) | group(JOB, 8000, 4000), 4000, id="the job's"),
+        pytest.param(NESTED, group(STEP, 9000, 2000) | group("slurm/", 4000, 3000), 1000, id="the farthest"),
+        pytest.param(NESTED, group(JOB, 8000, 7999, files=7000), 7001, id="files do not count"),
+        pytest.param(NESTED, old_group(JOB, 6000, 5000, FILES) | old_group("", NO_LIMIT, 1000), 1500, id="older files"),
+        pytest.param(NESTED, group("slurm/job_8/", 100, 100), ALL, id="another job's"),
     ],
 )
-def test_the_limit_of_a_container_applies(files: dict[str, str], expected: int, tmp_path: Path) -> None:
-    assert available(machine(tmp_path, 1000, CONTAINER, files)) == expected
-
-
-JOB = "slurm/job_7/"
-NESTED = {
-    "its own": (group(f"{JOB}step/", 5000, 2000) | group("slurm/", 90_000, 3000), 3000),
-    "the job's": (group(f"{JOB}step/", "max", 2000) | group(JOB, 8000, 4000), 4000),
-    "the farthest": (group(f"{JOB}step/", 9000, 2000) | group("slurm/", 4000, 3000), 1000),
-    "files do not count": (group(JOB, 8000, 7999, files=7000), 7001),
-    "older": (
-        old_group(JOB, 6000, 5000, "inactive_file 1\ntotal_inactive_file 300\ntotal_active_file 200\n")
-        | old_group("", NO_LIMIT, 1000),
-        1500,
-    ),
-    "none": (group(f"{JOB}step/", "max", 2000), 1_024_000),
-    "another job's": (group("slurm/job_8/", 100, 100), 1_024_000),
-}
-
-
-@pytest.mark.parametrize("tightest", NESTED)
-def test_the_tightest_limit_of_nested_groups_applies(tightest: str, tmp_path: Path) -> None:
+def test_the_tightest_limit_applies(cgroup: str, files: dict[str, str], expected: int, tmp_path: Path) -> None:
     """The kernel kills at the tightest limit among the process's group and its ancestors."""
-    files, expected = NESTED[tightest]
-    cgroup = "3:cpu,memory:/slurm/job_7/step\n0::/slurm/job_7/step\n"
-    assert available(machine(tmp_path, 1000, cgroup, files)) == expected
+    found = available_memory(machine(tmp_path, 1000, cgroup, files))
+    assert found is not None and found[0] == expected
 
 
 def test_too_little_memory_is_an_error_with_the_figures(tmp_path: Path) -> None:
