@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 from answers import DEATHS, EXCEPTIONS, MODES, SEQUENCES, answers, possible
+from pairs import each
 
 import remuda
 
 pytestmark = pytest.mark.usefixtures("kept_actors")
 
 
-@pytest.mark.parametrize("sequence", SEQUENCES, ids="-".join)
-@pytest.mark.parametrize("autoreset", [mode for mode in MODES if mode != "background"])
+@each(sequence=SEQUENCES, autoreset=[mode for mode in MODES if mode != "background"])
 def test_answers_are_those_of_one_machine(autoreset: Any, sequence: tuple[str, ...]) -> None:
     fates = possible(sequence, DEATHS + EXCEPTIONS)
     (expected,) = answers(fates[:1], sequence, autoreset=autoreset)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -106,37 +105,7 @@ def test_a_published_policy_acts_from_the_next_rollout_on() -> None:
         assert pool.reset(seed=0).env_ids.tolist() == [0, 1, 2, 3]
 
 
-class Deadly(Greedy):
-    """Kills the first shard that calls it."""
-
-    def __init__(self, mark: Path) -> None:
-        super().__init__()
-        self._mark = mark
-
-    def act(self, obs: Any) -> Any:
-        with suppress(FileExistsError):
-            self._mark.touch(exist_ok=False)
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().act(obs)
-
-
-def test_a_shard_that_dies_is_replaced_and_the_others_go_on(tmp_path: Path) -> None:
-    where = remuda.Ray(shards=2)
-    with Pool([Scripted] * NUM_ENVS, backend=where, num_workers=None, faults="restart") as pool:
-        pool.reset(seed=1)
-        with pool.rollouts(Deadly(tmp_path / "mark"), steps=STEPS) as rollouts:
-            others = set[int]()
-            while not (rollout := next(rollouts)).lost:
-                others.add(rollout.shard)
-        lost = rollout.lost
-        assert rollout.episode_starts[0].all() and others == {0, 1} - {rollout.shard}
-        assert [fault.env_id for fault in lost] == rollout.env_ids.tolist()
-        assert [pool.workers[fault.worker].env_ids for fault in lost] == [(fault.env_id,) for fault in lost]
-        assert lost[0].error.worker == lost[0].worker
-        assert pool.reset(seed=1).env_ids.tolist() == [0, 1, 2, 3]
-
-
-def test_after_a_death_detected_by_a_call_the_successor_fills_rollouts() -> None:
+def test_a_shard_whose_death_a_call_has_detected_is_replaced() -> None:
     with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial"), faults="restart") as pool:
         pool.reset(seed=1)
         pids = pool.call("pid")
@@ -149,6 +118,9 @@ def test_after_a_death_detected_by_a_call_the_successor_fills_rollouts() -> None
             while not (rollout := next(rollouts)).lost:
                 pass
             assert rollout.shard == 1 and rollout.episode_starts[0].all()
+        assert [(fault.env_id, fault.worker) for fault in rollout.lost] == [(2, 1), (3, 1)]
+        assert rollout.lost[0].error.worker == pool.workers[1].index and pool.workers[1].env_ids == (2, 3)
+        assert pool.reset(seed=1).env_ids.tolist() == [0, 1, 2, 3]
 
 
 def test_leaving_the_loop_ends_the_rollouts() -> None:

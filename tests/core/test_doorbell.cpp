@@ -1,5 +1,6 @@
-// Tests that no wake-up is lost: before the waiter falls asleep, with several ringers, when the count wraps around, and
-// between processes.
+// Tests that no wake-up is lost: before the waiter falls asleep, with several ringers, and when the count wraps around.
+// `test_interrupted.cpp` does so for rings that jump over the target, for a target of an earlier wait, and between
+// processes.
 #include <thread>
 #include <vector>
 
@@ -7,13 +8,6 @@
 #include "ipc/doorbell.hpp"
 #include "random.hpp"
 #include "waiting.hpp"
-
-#if REMUDA_LINUX
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "shared.hpp"
-#endif
 
 using namespace remuda;
 
@@ -35,45 +29,6 @@ TEST(a_wait_ends_at_its_limit) {
     CHECK(!reached(bell, 1));
     CHECK_EQ(bell.sleeping.load(), 0U);
   }
-}
-
-TEST(a_sleeper_is_woken_at_its_target_and_by_what_jumps_over_it) {
-  for (std::uint32_t start : {0U, 0xfffffff8U, 0x7ffffff8U}) {
-    for (std::uint32_t target : {1, 3, 10}) {
-      for (std::uint32_t step : {1, 2, 7, 64}) {
-        for (int turn = 0; turn < 20; ++turn) {
-          Bell bell{};
-          bell.notified = start;
-          std::thread waiter([&] { wait_until(bell, start + target); });
-          wait_until_asleep(bell);
-          for (std::uint32_t notified = 0; notified < target; notified += step) notify(bell, step);
-          waiter.join();
-        }
-      }
-    }
-  }
-}
-
-// A wait that has timed out leaves its target in the bell. The next wait, with a lower target, must not use it.
-TEST(a_target_holds_for_one_wait_only) {
-  Bell bell{};
-  std::atomic<std::uint32_t> waits{0};
-  constexpr std::uint32_t kTurns = 3000;
-  std::thread waiter([&] {
-    SpinPolicy spins = no_spinning();
-    for (std::uint32_t i = 1; i <= kTurns; ++i) {
-      wait(bell, i + 1000, Nanoseconds(0), spins);  // no ringer rings so often
-      waits.store(i);
-      wait_until(bell, i);
-    }
-  });
-  Random random(4);
-  for (std::uint32_t i = 1; i <= kTurns; ++i) {
-    while (waits.load() < i) std::this_thread::yield();
-    idle(random.below(400));
-    notify(bell);
-  }
-  waiter.join();
 }
 
 // A few dozen instructions lie between the waiter's last check and its sleep. Up to four ringers ring at random moments
@@ -175,26 +130,3 @@ TEST(a_waiter_learns_how_long_a_wake_up_takes) {
   }
   CHECK(spins.wake_up() < SpinPolicy::kAway);
 }
-
-#if REMUDA_LINUX
-
-TEST(a_sleeper_in_another_process_is_woken) {
-  Shared<Bell> bell, answer;
-  pid_t child = fork();
-  for (std::uint32_t i = 1; i <= 1000; ++i) {
-    if (child == 0) {
-      wait_until(*bell, i);
-      notify(*answer);
-    } else {
-      if (i % 2 == 0) wait_until_asleep(*bell);
-      notify(*bell);
-      wait_until(*answer, i);
-    }
-  }
-  if (child == 0) _exit(0);
-  int status = -1;
-  CHECK_EQ(waitpid(child, &status, 0), child);
-  CHECK_EQ(status, 0);
-}
-
-#endif
