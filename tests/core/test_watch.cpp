@@ -8,21 +8,9 @@
 using namespace remuda;
 using namespace std::chrono_literals;
 
-namespace {
-
-// A watch over three processes, and the wake-up that ends its sleep.
-struct Watched {
-  ~Watched() { wakeup.close(); }
-
-  Wakeup wakeup = Wakeup::create();
-  Watch watch{wakeup, 3};
-};
-
-}  // namespace
-
 TEST(a_sleep_ends_when_it_is_planned_to_end) {
-  Watched watched;
-  auto& [wakeup, watch] = watched;
+  Wakeup wakeup = Wakeup::create();
+  Watch watch(wakeup, 0);
   watch.remind(1ms);
   CHECK(watch.wait());
   CHECK(watch.planned() == 1ms);
@@ -33,28 +21,31 @@ TEST(a_sleep_ends_when_it_is_planned_to_end) {
   watch.wake();
   CHECK(watch.wait());
   CHECK(watch.planned() > 1h);
+  wakeup.close();
 }
 
 TEST(a_wake_before_the_sleep_is_not_lost_and_serves_one_sleep) {
-  Watched watched;
-  auto& [wakeup, watch] = watched;
+  Wakeup wakeup = Wakeup::create();
+  Watch watch(wakeup, 0);
   watch.wake();
   wakeup.wake();  // as a worker does
   CHECK(watch.wait());
   watch.remind(1ms);
   CHECK(watch.wait());
   CHECK(watch.planned() == 1ms);
+  wakeup.close();
 }
 
 TEST(close_ends_the_sleep_and_all_later_ones) {
-  Watched watched;
-  auto& [wakeup, watch] = watched;
+  Wakeup wakeup = Wakeup::create();
+  Watch watch(wakeup, 0);
   std::thread closing([&] { watch.close(); });
   while (watch.wait()) {
   }
   closing.join();
   watch.wake();  // does nothing: the descriptor may be closed now
   CHECK(!watch.wait());
+  wakeup.close();
 }
 
 #if REMUDA_LINUX
@@ -80,6 +71,7 @@ TEST(the_wait_for_the_gil_is_the_time_of_workers_that_do_not_need_it) {
     else
       CHECK((watch.clock().lost() - lost) <= looked - begin - busy);
   }
+  wakeup.close();
 }
 
 namespace {
@@ -99,9 +91,9 @@ struct Pipe {
 }  // namespace
 
 TEST(processes_that_have_ended_end_the_sleep_until_they_are_watched_no_more) {
-  Watched watched;
-  Watch& watch = watched.watch;
+  Wakeup wakeup = Wakeup::create();
   Pipe first, second;
+  Watch watch(wakeup, 3);
   watch.set_process(0, first.fd());
   watch.set_process(2, second.fd());
   CHECK(watch.ended().empty());
@@ -114,16 +106,18 @@ TEST(processes_that_have_ended_end_the_sleep_until_they_are_watched_no_more) {
   CHECK_EQ(watch.ended().size(), 2u);
   watch.set_process(2, -1);
   CHECK(watch.ended() == std::vector<std::uint32_t>{0});
+  wakeup.close();
 }
 
 TEST(a_log_record_ends_the_sleep_and_is_no_process) {
-  Watched watched;
-  Watch& watch = watched.watch;
+  Wakeup wakeup = Wakeup::create();
   Pipe relay;
+  Watch watch(wakeup, 1);
   watch.set_relay(relay.fd());
   relay.fill();
   CHECK(watch.wait());
   CHECK(watch.ended().empty());
+  wakeup.close();
 }
 
 #endif
