@@ -264,13 +264,8 @@ def test_a_death_report_says_if_memory_had_run_out(tmp_path: Path, monkeypatch: 
     with pytest.raises(WorkerDiedError, match="oom_kill rose from 4 to 5") as raised:
         Pool(hooked(1, (0,), build=die))
     assert raised.value.out_of_memory is True
-
-
-def test_an_exit_is_not_attributed_to_memory() -> None:
-    with Pool(hooked(1, (0,), step=lambda *_: os._exit(3))) as pool:
-        pool.reset()
-        with pytest.raises(WorkerDiedError, match="it exited with code 3") as raised:
-            pool.step([0])
+    with pytest.raises(WorkerDiedError, match="it exited with code 3") as raised:
+        Pool(hooked(1, (0,), build=lambda *_: os._exit(3)))
     assert raised.value.out_of_memory is None
 
 
