@@ -84,7 +84,12 @@ bool was_killed(pid_t pid) {
 // Returns whether the child was reaped, as `kill_process_tree` does for children of its caller.
 bool was_reaped(pid_t pid) { return waitpid(pid, nullptr, 0) < 0 && errno == ECHILD; }
 
-bool runs(pid_t pid) { return waitpid(pid, nullptr, WNOHANG) == 0; }
+// Ends a process that ran until now.
+void end(pid_t pid) {
+  CHECK_EQ(waitpid(pid, nullptr, WNOHANG), 0);
+  kill(pid, SIGKILL);
+  CHECK(was_killed(pid));
+}
 
 }  // namespace
 
@@ -94,9 +99,8 @@ TEST(the_leader_and_its_group_are_signalled) {
     if (has_left) CHECK_EQ(setpgid(leader, other), 0);
     const int pidfd = pidfd_of(leader);
     signal_group(pidfd, leader, SIGKILL);
-    CHECK(was_killed(leader) && was_killed(member) && runs(other));
-    kill(other, SIGKILL);
-    CHECK(was_killed(other));
+    CHECK(was_killed(leader) && was_killed(member));
+    end(other);
     close(pidfd);
   }
 }
@@ -108,9 +112,7 @@ TEST(a_pid_that_is_anothers_by_now_is_not_signalled) {
   CHECK(was_killed(gone));
   signal_group(pidfd, bystander, SIGKILL);
   CHECK(!reap_group(pidfd, bystander, 0));
-  CHECK(runs(bystander));
-  kill(bystander, SIGKILL);
-  CHECK(was_killed(bystander));
+  end(bystander);
   close(pidfd);
 }
 
@@ -126,11 +128,7 @@ TEST(who_carries_a_key_is_killed_and_nobody_else) {
   pipe.await_execs();
   CHECK(kill_process_tree({mine, other}, 10'000).survivors.empty());
   for (pid_t pid : family) CHECK(was_reaped(pid));
-  for (pid_t pid : strangers) {
-    CHECK(runs(pid));
-    kill(pid, SIGKILL);
-    was_killed(pid);
-  }
+  for (pid_t pid : strangers) end(pid);
 }
 
 // Two chains of 5000 shells. Each shell starts the next one and execs `true`. A chain writes a line after a few shells,

@@ -112,20 +112,23 @@ TEST(a_decision_waits_and_refuses_no_call) {
   step.end();
 }
 
-TEST(a_thread_that_does_not_get_the_turn_again_leaves_without_it) {
+TEST(a_thread_that_does_not_get_the_turn_again_leaves_without_it_and_still_closes) {
   Turn turn;
+  Counted closes;
   Call series(turn, kCaller, Kind::kSeries);
   Call step(turn, kCaller);
   Call decision(turn, kSupervisor, Kind::kDecision);
   {
     Turn::Absence sleep(turn, kCaller);
     CHECK(turn.await(Kind::kDecision, kSupervisor, kMoment));
+    CHECK_EQ(begin_close(turn, closes, kCaller), Turn::Closing::kDeferred);
   }  // Ctrl-C ends the wait for the turn
   CHECK(!turn.is_holder(kCaller));
-  step.end();
-  series.end();
+  CHECK(!step.end().close);
+  CHECK(series.end().close);
   CHECK(turn.is_holder(kSupervisor));
   decision.end();
+  turn.note_closed();
   Call next(turn, kCaller);
   CHECK_EQ(next.entry, Entry::kEntered);
   next.end();
@@ -188,19 +191,6 @@ TEST(the_last_call_that_ends_closes) {
   turn.note_closed();
   CHECK(turn.await_close(kMoment));
   CHECK_EQ(closes.count, 1);
-}
-
-TEST(a_thread_that_lost_the_turn_still_closes) {
-  Turn turn;
-  Counted closes;
-  Call step(turn, kCaller), decision(turn, kSupervisor, Kind::kDecision);
-  {
-    Turn::Absence sleep(turn, kCaller);
-    CHECK(turn.await(Kind::kDecision, kSupervisor, kMoment));
-    CHECK_EQ(begin_close(turn, closes, kCaller), Turn::Closing::kDeferred);
-  }
-  CHECK(step.end().close);
-  decision.end();
 }
 
 TEST(while_a_close_runs_only_its_thread_and_decisions_enter) {

@@ -212,19 +212,19 @@ def test_with_version_2_the_counter_of_the_own_group_decides(tmp_path: Path) -> 
 
 OLD = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
 MACHINE = "proc/vmstat", "oom_kill 17\n", "oom_kill 18\n", True, "most likely .* rose from 17 to 18 in"
+OUTER = f"{GROUPS}/a/memory.events", kills(5), kills(6), None, "perhaps .* rose from 5 to 6"
+# A container finds its group: the path in /proc is the host's, and the group is mounted as the root group.
+CONTAINER = f"{GROUPS}/memory/memory.oom_control", OLD.format(0), OLD.format(1), True, ""
 
 
 @pytest.mark.parametrize(
     ("cgroup", "counter", "before", "after", "verdict", "evidence"),
     [
-        # The process's own group counts no kill, but an outer one does.
-        ("0::/a/b\n", f"{GROUPS}/a/memory.events", kills(5), kills(6), None, "perhaps .* rose from 5 to 6"),
-        # A container finds its group: the path in /proc is the host's, and the group is mounted as the root group.
-        ("4:memory:/docker/1\n0::/\n", f"{GROUPS}/memory/memory.oom_control", OLD.format(0), OLD.format(1), True, ""),
-        # Without control groups, the machine's counter decides.
-        ("0::/\n", *MACHINE),
-        ("", *MACHINE),
-        ("nonsense\n", *MACHINE),
+        pytest.param("0::/a/b\n", *OUTER, id="the own group counts no kill, but an outer one does"),
+        pytest.param("5:cpu:/x\n4:memory:/docker/01\n0::/\n", *CONTAINER, id="version 1, in a container"),
+        pytest.param("0::/\n", *MACHINE, id="without counters of control groups, the machine's"),
+        pytest.param("", *MACHINE, id="without control groups"),
+        pytest.param("nonsense\n", *MACHINE, id="nonsense"),
     ],
 )
 def test_the_nearest_counter_that_has_risen_decides_or_leaves_the_cause_open(
