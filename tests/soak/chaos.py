@@ -46,9 +46,6 @@ class FuseBox:
         self._delays[env_id] = delay
         self._kinds[env_id] = KINDS.index(kind) + 1
 
-    def is_armed(self, env_id: int) -> bool:
-        return bool(self._kinds[env_id])
-
     def disarm(self) -> None:
         self._kinds[:] = 0
 
