@@ -94,10 +94,10 @@ def test_an_address_other_than_the_connections_is_refused(cluster: TwoNodes) -> 
         Pool([Scripted], backend=remuda.Ray(address="10.9.9.9:1"))
 
 
-def test_shards_stay_in_the_placement_group_that_the_code_runs_in(cluster: TwoNodes) -> None:
+def test_shards_stay_in_a_placement_group_and_follow_a_scheduling_strategy(cluster: TwoNodes) -> None:
     import ray
     from ray.util.placement_group import placement_group, remove_placement_group
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
     def trial() -> set[Any]:
         with Pool([Scripted] * 2, backend=remuda.Ray(shards=2, backend="serial")) as pool:
@@ -116,6 +116,9 @@ def test_shards_stay_in_the_placement_group_that_the_code_runs_in(cluster: TwoNo
             Pool([Scripted] * 4, backend=remuda.Ray(shards=4, placement=group))
     finally:
         remove_placement_group(group)
+    affinity = NodeAffinitySchedulingStrategy(cluster.head, soft=False)
+    with Pool([Scripted] * 2, backend=remuda.Ray(shards=2, backend="serial", placement=affinity)) as pool:
+        assert {worker.node.rpartition("-")[2] for worker in pool.workers} == {cluster.head[:8]}
 
 
 PATHS = {"env_vars": {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1])])}}
@@ -126,14 +129,6 @@ def group_of(env: Any) -> str:
     import ray
 
     return str(ray.get_runtime_context().get_placement_group_id())
-
-
-def test_a_scheduling_strategy_of_ray_is_passed_on(cluster: TwoNodes) -> None:
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    strategy = NodeAffinitySchedulingStrategy(cluster.head, soft=False)
-    with Pool([Scripted] * 2, backend=remuda.Ray(shards=2, backend="serial", placement=strategy)) as pool:
-        assert {worker.node.rpartition("-")[2] for worker in pool.workers} == {cluster.head[:8]}
 
 
 def test_an_address_without_a_cluster_is_reported_at_once(script: Callable[..., Script]) -> None:

@@ -192,21 +192,12 @@ def test_without_restarts_the_death_of_a_shard_is_raised() -> None:
         assert pool.step([0, 1], env_ids=[0, 1]).obs[:, 2].tolist() == [0, 1]
 
 
-def test_a_shard_that_dies_too_often_raises_a_restart_limit_error() -> None:
-    policy = FaultPolicy("restart", max_restarts=1, backoff=0)
-    with Pool([Dying] * 2, backend=SERIAL, faults=policy) as pool:
-        pool.reset(seed=0)
-        assert pool.step([KILL_YOURSELF, 0]).truncations.tolist() == [True, False]
-        pool.step([0, 0])
-        with pytest.raises(RestartLimitError, match="max_restarts=1 of one env"):
-            pool.step([KILL_YOURSELF, 0])
-
-
-def test_a_restart_limit_error_has_each_death_once() -> None:
+@pytest.mark.parametrize("backend", [SERIAL, PROCESSES])
+def test_a_restart_limit_error_has_each_death_once(backend: Any) -> None:
     policy = FaultPolicy("restart", max_restarts=0)
-    with Pool([Dying] * NUM_ENVS, backend=PROCESSES, faults=policy, num_workers=1) as pool:
+    with Pool([Dying] * NUM_ENVS, backend=backend, faults=policy, num_workers=1) as pool:
         pool.reset(seed=0)
-        with pytest.raises(RestartLimitError) as raised:
+        with pytest.raises(RestartLimitError, match="max_restarts=0 of one env") as raised:
             pool.step([0, 1, 2, KILL_YOURSELF])
         assert [fault.env_id for fault in raised.value.faults] == SHARD
         assert str(raised.value).count("died while in step") == 1
@@ -237,23 +228,55 @@ def test_observations_without_columns_are_repeated_after_a_fault() -> None:
             assert pool.recv(order="slot").obs == ("a", "b")
 
 
-@pytest.mark.parametrize("faults", ["restart", "raise"])
-def test_the_death_of_a_shard_in_build_is_a_fault(faults: Any, tmp_path: Path) -> None:
+def test_the_death_of_a_shard_in_build_is_a_fault(tmp_path: Path) -> None:
     mark = tmp_path / "was here"
 
     def make() -> Any:
-        if faults == "raise" or not mark.exists():
+        if not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return Scripted()
 
-    if faults == "raise":
-        with pytest.raises(ShardDiedError, match=r"shard 1 \(env 1, .*\) died while in build"):
-            Pool([Scripted, make], backend=SERIAL)
-        return
-    with Pool([Scripted, make], backend=SERIAL, faults=faults) as pool:
+    with Pool([Scripted, make], backend=SERIAL, faults="restart") as pool:
         assert pool.reset(seed=0).env_ids.tolist() == [0, 1]
         assert pool.stats().restarts == 1
+
+
+REPORT = FaultPolicy("restart", resets="report", max_restarts=1)
+
+
+class Obedient(Scripted):
+    """Fails in resets whose options say so."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if options == {"do": "die"}:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if options == {"do": "raise"}:
+            raise ValueError("as told")
+        return super().reset(seed=seed)
+
+
+@pytest.mark.parametrize("do", ["die", "raise"])
+def test_a_failed_reset_on_a_shard_is_reported_as_often_as_it_fails(do: str) -> None:
+    options: Any = {"backend": remuda.Ray(shards=2), "autoreset": "disabled", "faults": REPORT}
+    with Pool([Obedient] * 4, **options) as pool:
+        pool.reset(seed=1)
+        for _ in range(4):
+            batch = pool.reset(env_ids=[3], options={"do": do})
+            assert batch.truncations.tolist() == [True] and batch.infos[0]["fault"].env_id == 3
+        assert "fault" not in pool.reset(env_ids=[3]).infos[0]
+        assert len(pool.step([0, 0, 0, 0])) == 4
+
+
+def test_the_reset_that_a_lost_shard_did_not_make_is_reported() -> None:
+    options: Any = {"backend": remuda.Ray(shards=2, backend="serial"), "autoreset": "disabled", "faults": REPORT}
+    with Pool([Obedient] * 4, **options) as pool:
+        pool.reset(seed=1)
+        kill_shard(pool, 2)
+        batch = pool.step([0, 0, 0, 0])
+        assert [("fault" in info) for info in batch.infos] == [False, False, True, True]
+        batch = pool.reset(env_ids=[2, 3])
+        assert len(pool.step([0, 0, 0, 0])) == 4
 
 
 class Failing(Scripted):

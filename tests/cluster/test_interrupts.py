@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_envs import Scripted, actions, rows_by_env
+from cluster_envs import Faulty, Scripted, actions, rows_by_env
 from drawn import MINUTES
 from interrupting import Interrupt, interrupting
 
@@ -54,28 +54,18 @@ def test_interrupted_steps_are_made_once(faults: Any) -> None:
 
 
 def test_interrupted_calls_are_made_once() -> None:
-    with Pool([Counter] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial")) as pool:
+    with Pool([Faulty] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial")) as pool:
         come, n, calls = True, 0, 0
         while come:
-            come, call = interrupted(n, PACKAGE, pool.call_async, "count")
+            come, call = interrupted(n, PACKAGE, pool.call_async, "poke")
             if call is None:
-                pool.call("count")  # it is unknown whether the first call was sent
-                counts = set(pool.get_attr("counted"))
+                pool.call("poke")  # it is unknown whether the first call was sent
+                counts = set(pool.get_attr("pokes"))
                 assert len(counts) <= 2 and min(counts) >= calls + 1
-                pool.set_attr("counted", calls)
+                pool.set_attr("pokes", calls)
             else:
                 came, counted = interrupted(n, PACKAGE, call.result)
                 come |= came
                 assert (call.result() if counted is None else counted) == [calls + 1] * NUM_ENVS
                 calls += 1
             n += STRIDE
-
-
-class Counter(Scripted):
-    """An env that counts its calls."""
-
-    counted = 0
-
-    def count(self) -> int:
-        self.counted += 1
-        return self.counted

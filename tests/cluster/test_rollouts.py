@@ -6,13 +6,13 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from cluster_envs import Scripted, fail, kill_shard
+from pool_envs import Gate
 
 import remuda
 from remuda import EnvError, Pool, ShardDiedError, StateError, WorkerDiedError
@@ -91,52 +91,7 @@ def _check_against_steps(rollouts: list[Any], options: Any) -> None:
                 assert (rollout.rewards[t, i], rollout.terminations[t, i]) == row
 
 
-def test_a_published_policy_acts_from_the_next_rollout_on() -> None:
-    with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial")) as pool:
-        seen = []
-        with pool.rollouts(Greedy(0), steps=4, in_flight=1) as rollouts:
-            for rollout in rollouts:
-                shift = rollout.policy_version * 2
-                assert (rollout.actions == (rollout.obs[:-1, :, 1] + shift) % 5).all()
-                seen.append(rollout.policy_version)
-                if len(seen) == 8:
-                    break
-                pool.publish(Greedy(2 * len(seen)))
-        assert max(seen) > 0
-        assert pool.reset(seed=0).env_ids.tolist() == [0, 1, 2, 3]
-
-
-class Deadly(Greedy):
-    """Kills the first shard that calls it."""
-
-    def __init__(self, mark: Path) -> None:
-        super().__init__()
-        self._mark = mark
-
-    def act(self, obs: Any) -> Any:
-        with suppress(FileExistsError):
-            self._mark.touch(exist_ok=False)
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().act(obs)
-
-
-def test_a_shard_that_dies_is_replaced_and_the_others_go_on(tmp_path: Path) -> None:
-    where = remuda.Ray(shards=2)
-    with Pool([Scripted] * NUM_ENVS, backend=where, num_workers=None, faults="restart") as pool:
-        pool.reset(seed=1)
-        with pool.rollouts(Deadly(tmp_path / "mark"), steps=STEPS) as rollouts:
-            others = set[int]()
-            while not (rollout := next(rollouts)).lost:
-                others.add(rollout.shard)
-        lost = rollout.lost
-        assert rollout.episode_starts[0].all() and others == {0, 1} - {rollout.shard}
-        assert [fault.env_id for fault in lost] == rollout.env_ids.tolist()
-        assert [pool.workers[fault.worker].env_ids for fault in lost] == [(fault.env_id,) for fault in lost]
-        assert lost[0].error.worker == lost[0].worker
-        assert pool.reset(seed=1).env_ids.tolist() == [0, 1, 2, 3]
-
-
-def test_after_a_death_detected_by_a_call_the_successor_fills_rollouts() -> None:
+def test_a_shard_whose_death_a_call_has_detected_is_replaced() -> None:
     with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial"), faults="restart") as pool:
         pool.reset(seed=1)
         pids = pool.call("pid")
@@ -149,6 +104,9 @@ def test_after_a_death_detected_by_a_call_the_successor_fills_rollouts() -> None
             while not (rollout := next(rollouts)).lost:
                 pass
             assert rollout.shard == 1 and rollout.episode_starts[0].all()
+        assert [(fault.env_id, fault.worker) for fault in rollout.lost] == [(2, 1), (3, 1)]
+        assert rollout.lost[0].error.worker == pool.workers[1].index and pool.workers[1].env_ids == (2, 3)
+        assert pool.reset(seed=1).env_ids.tolist() == [0, 1, 2, 3]
 
 
 def test_leaving_the_loop_ends_the_rollouts() -> None:
@@ -160,7 +118,7 @@ def test_leaving_the_loop_ends_the_rollouts() -> None:
         assert len(pool.reset(seed=1)) == NUM_ENVS
 
 
-def test_a_slow_learner_receives_equally_many_rollouts_from_each_shard() -> None:
+def test_a_slow_learner_receives_equally_many_rollouts_of_recent_policies_from_each_shard() -> None:
     shards, in_flight = 4, 2
     with Pool([Scripted] * shards, backend=remuda.Ray(shards=shards, backend="serial")) as pool:
         count, ages = dict.fromkeys(range(shards), 0), []
@@ -168,9 +126,10 @@ def test_a_slow_learner_receives_equally_many_rollouts_from_each_shard() -> None
             for published in range(10 * shards):
                 rollout = next(rollouts)
                 count[rollout.shard] += 1
+                assert (rollout.actions == (rollout.obs[:-1, :, 1] + rollout.policy_version) % 5).all()
                 ages.append(published - rollout.policy_version)
                 pool.call("pid")  # when this returns, each shard has filled its requested rollouts
-                assert pool.publish(Greedy()) == published + 1
+                assert pool.publish(Greedy(published + 1)) == published + 1
         assert max(count.values()) <= 1.2 * 10
         assert max(ages) <= shards * in_flight
 
@@ -273,32 +232,30 @@ def test_a_policy_keeps_a_state_for_each_env_and_draws_from_a_stream_for_each_sh
 
 
 class Waiting:
-    """A policy that waits for a file in its first step, and creates one after its last step."""
+    """A policy that waits at a gate in its first step, and creates a file after its last step."""
 
-    def __init__(self, folder: Path, steps: int) -> None:
-        self._folder, self._left = folder, steps
+    def __init__(self, gate: Gate, done: Path, steps: int) -> None:
+        self._gate, self._done, self._steps, self._left = gate, done, steps, steps
 
     def act(self, obs: Any) -> Any:
-        (self._folder / "began").touch()
-        while not (self._folder / "go").exists():
-            pass
+        if self._left == self._steps:
+            self._gate.wait()
         self._left -= 1
         if not self._left:
-            (self._folder / "done").touch()
+            self._done.touch()
         return np.zeros(len(obs), np.int64)
 
 
 def test_closed_rollouts_end_at_their_next_step(tmp_path: Path) -> None:
-    steps = 100_000
+    steps, gate, done = 100_000, Gate(tmp_path), tmp_path / "done"
     with Pool([Scripted] * 2, backend=remuda.Ray(backend="serial")) as pool:
-        rollouts = pool.rollouts(Waiting(tmp_path, steps), steps=steps, in_flight=3)
-        while not (tmp_path / "began").exists():
-            pass
+        rollouts = pool.rollouts(Waiting(gate, done, steps), steps=steps, in_flight=3)
+        gate.await_arrival()
         rollouts.close()
         pool.send_reset(seed=0)
-        (tmp_path / "go").touch()
+        gate.open()
         pool.recv()
-        assert not (tmp_path / "done").exists()
+        assert not done.exists()
         assert next(pool.rollouts(Greedy(), steps=2)).steps == 2
 
 

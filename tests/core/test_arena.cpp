@@ -130,7 +130,7 @@ TEST(another_process_can_attach_and_may_outlive_the_creator) {
   CHECK_EQ(*other->at<std::uint64_t>(5000), 43U);
 }
 
-TEST(an_arena_of_another_build_is_refused) {
+TEST(an_arena_of_another_build_and_what_is_no_arena_are_refused) {
   auto arena = Arena::create(1 << 16);
   auto* header = arena->at<ArenaHeader>(0);
   const int mapped = mapped_arenas();
@@ -142,15 +142,12 @@ TEST(an_arena_of_another_build_is_refused) {
     CHECK_THROWS(std::runtime_error, attach());
     *field ^= 1;
   }
-  CHECK_EQ(mapped_arenas(), mapped);
-  CHECK(attach() != nullptr);
-}
-
-TEST(what_is_no_arena_is_refused) {
   CHECK_THROWS(std::system_error, Arena::attach(-1, 4096));
   int zeros = open("/dev/zero", O_RDWR);
   CHECK_THROWS(std::runtime_error, Arena::attach(zeros, 4096));
   close(zeros);
+  CHECK_EQ(mapped_arenas(), mapped);
+  CHECK(attach() != nullptr);
 }
 
 // Runs in a child with a memory limit. A request for more memory than the machine has could start the kernel's OOM

@@ -40,6 +40,7 @@ struct World {
     log->add(kEnv, Entry::kStep);
     add(progress->steps, 1);
   }
+  void play(std::string_view beginning) { begin(5), reset(beginning), report(1); }
   std::uint64_t first() const { return log->first_to_replay(kEnv); }
 
   std::shared_ptr<Arena> arena;
@@ -51,7 +52,7 @@ struct World {
 
 TEST(a_step_that_was_interrupted_is_taken_back) {
   World world;
-  world.begin(5), world.reset("one"), world.report(1);
+  world.play("one");
   world.begin(6), world.step();
   world.begin(7), world.step();
   CHECK(world.log->take_back(kEnv, 7, false));
@@ -63,7 +64,7 @@ TEST(a_step_that_was_interrupted_is_taken_back) {
 
 TEST(a_command_whose_result_has_arrived_or_that_has_not_begun_is_kept) {
   World world;
-  world.begin(5), world.reset("one"), world.report(1);
+  world.play("one");
   world.begin(6), world.step();
   CHECK(!world.log->take_back(kEnv, 0, false));  // none is in flight
   CHECK_EQ(world.log->entries(kEnv), 3u);
@@ -74,7 +75,7 @@ TEST(a_command_whose_result_has_arrived_or_that_has_not_begun_is_kept) {
 
 TEST(a_reset_that_was_interrupted_keeps_the_beginning_of_the_episode_before) {
   World world;
-  world.begin(5), world.reset("one"), world.report(1);
+  world.play("one");
   for (int i = 0; i < 3; ++i) {  // again and again: each writes over the place of the beginning that was taken back
     world.begin(6), world.reset("two");
     CHECK(world.log->take_back(kEnv, 6, false));
@@ -85,7 +86,7 @@ TEST(a_reset_that_was_interrupted_keeps_the_beginning_of_the_episode_before) {
 
 TEST(a_reset_in_advance_is_taken_back_until_it_is_made) {
   World world;
-  world.begin(5), world.reset("one"), world.report(1);
+  world.play("one");
   world.begin(LogPlace::kAhead), world.reset("two");
   CHECK(world.log->take_back(kEnv, 0, false));
   CHECK_EQ(world.log->entries(kEnv), 2u);
@@ -107,7 +108,7 @@ TEST(without_an_episode_a_reset_in_advance_is_all_there_is_to_replay) {
 
 TEST(an_env_that_begins_another_episode_instead_continues_the_counts) {
   World world;
-  world.begin(5), world.reset("one"), world.report(1);
+  world.play("one");
   world.begin(6), world.reset("two");
   world.log->take_back(kEnv, 6, false);
   world.log->forgo(kEnv);
@@ -131,7 +132,7 @@ TEST(a_call_that_is_not_repeated_counts_until_the_env_is_made_anew) {
 
 TEST(parts_of_actions_are_found_by_entry_and_those_of_the_last_try_count) {
   World world;
-  world.begin(5), world.reset("one"), world.report(1);
+  world.play("one");
   const Bytes parts[] = {bytes_of("a"), bytes_of("bcd")}, again[] = {bytes_of("xy")};
   world.begin(6), world.log->put_objects(kEnv, parts), world.step();
   world.log->take_back(kEnv, 6, false);
@@ -147,7 +148,7 @@ TEST(parts_of_actions_are_found_by_entry_and_those_of_the_last_try_count) {
 
 TEST(an_env_that_is_made_anew_within_a_command_is_taken_back_with_it) {
   World world;
-  world.begin(5), world.reset("one"), world.report(1);
+  world.play("one");
   world.log->note_call(kEnv, true);
   world.begin(6), world.log->add(kEnv, Entry::kMade), world.reset("two");
   CHECK(world.log->take_back(kEnv, 6, false));
@@ -159,7 +160,7 @@ TEST(an_env_that_is_made_anew_within_a_command_is_taken_back_with_it) {
 
 TEST(the_beginning_of_an_episode_outlives_resets_in_advance_that_are_discarded) {
   World world;
-  world.begin(5), world.reset("one"), world.report(1);
+  world.play("one");
   for (int i = 0; i < 4; ++i) {
     world.begin(LogPlace::kAhead), world.reset("ahead"), world.log->note_ahead(kEnv, true);
     world.log->note_ahead(kEnv, false);

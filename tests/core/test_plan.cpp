@@ -11,7 +11,7 @@ using namespace remuda;
 namespace {
 
 struct Region {
-  std::uint64_t begin, bytes, alignment;
+  std::uint64_t begin, bytes;
 };
 
 Plan random_plan(Random& random) {
@@ -36,38 +36,38 @@ Plan random_plan(Random& random) {
 }
 
 std::vector<Region> regions_of(const Plan& plan) {
-  const std::uint64_t line = 64, blobs = sizeof(BlobHeader) + plan.blob_bytes;
-  std::vector<Region> regions = {{0, sizeof(ArenaHeader), line},
-                                 {Plan::kPoolBell, sizeof(Bell), line},
-                                 {Plan::kRecords, sizeof(Records), line},
-                                 {Plan::kCores, sizeof(SharedCores), line}};
+  const std::uint64_t blobs = sizeof(BlobHeader) + plan.blob_bytes;
+  std::vector<Region> regions = {{0, sizeof(ArenaHeader)},
+                                 {Plan::kPoolBell, sizeof(Bell)},
+                                 {Plan::kRecords, sizeof(Records)},
+                                 {Plan::kCores, sizeof(SharedCores)},
+                                 {plan.progress, sizeof(Progress) * plan.envs},
+                                 {plan.env_figures, sizeof(EnvFigures) * plan.envs},
+                                 {plan.worker_figures, sizeof(WorkerFigures) * plan.workers},
+                                 {plan.caller_figures, sizeof(CallerFigures)}};
   for (std::uint32_t w = 0; w < plan.workers; ++w) {
-    regions.push_back({plan.bell(w), sizeof(Bell), line});
-    regions.push_back({plan.meter(w), sizeof(Meter), line});
-    regions.push_back({plan.commands(w), ring_bytes<Command>(plan.ring_capacity), line});
-    regions.push_back({plan.results(w), ring_bytes<Result>(plan.ring_capacity), line});
-    regions.push_back({plan.blobs_in(w), blobs, line});
-    regions.push_back({plan.blobs_out(w), blobs, line});
+    regions.push_back({plan.bell(w), sizeof(Bell)});
+    regions.push_back({plan.meter(w), sizeof(Meter)});
+    regions.push_back({plan.commands(w), ring_bytes<Command>(plan.ring_capacity)});
+    regions.push_back({plan.results(w), ring_bytes<Result>(plan.ring_capacity)});
+    regions.push_back({plan.blobs_in(w), blobs});
+    regions.push_back({plan.blobs_out(w), blobs});
   }
-  regions.push_back({plan.progress, sizeof(Progress) * plan.envs, line});
-  regions.push_back({plan.env_figures, sizeof(EnvFigures) * plan.envs, line});
-  regions.push_back({plan.worker_figures, sizeof(WorkerFigures) * plan.workers, line});
-  regions.push_back({plan.caller_figures, sizeof(CallerFigures), line});
   for (std::size_t i = 0; i < plan.actions.size(); ++i)
-    regions.push_back({plan.actions[i], plan.action_bytes[i] * plan.slots, line});
+    regions.push_back({plan.actions[i], plan.action_bytes[i] * plan.slots});
   for (std::size_t i = 0; i < plan.columns.size(); ++i)
-    regions.push_back({plan.columns[i], plan.column_bytes[i] * plan.rows(), line});
+    regions.push_back({plan.columns[i], plan.column_bytes[i] * plan.rows()});
   if (plan.log_entries == 0) return regions;
-  regions.push_back({plan.log_headers, sizeof(LogHeader) * plan.envs, line});
-  regions.push_back({plan.log_beginnings, sizeof(LogBeginning) * LogBeginning::kPlaces * plan.envs, line});
-  regions.push_back({plan.log_kinds, plan.log_rows(), line});
-  regions.push_back({plan.log_objects, plan.log_object_bytes * plan.envs, line});
+  regions.push_back({plan.log_headers, sizeof(LogHeader) * plan.envs});
+  regions.push_back({plan.log_beginnings, sizeof(LogBeginning) * LogBeginning::kPlaces * plan.envs});
+  regions.push_back({plan.log_kinds, plan.log_rows()});
+  regions.push_back({plan.log_objects, plan.log_object_bytes * plan.envs});
   if (plan.resumes) {
-    regions.push_back({plan.log_places, sizeof(LogPlace) * plan.envs, line});
-    regions.push_back({plan.log_digests, sizeof(std::uint64_t) * plan.log_rows(), line});
+    regions.push_back({plan.log_places, sizeof(LogPlace) * plan.envs});
+    regions.push_back({plan.log_digests, sizeof(std::uint64_t) * plan.log_rows()});
   }
   for (std::size_t i = 0; i < plan.log_actions.size(); ++i)
-    regions.push_back({plan.log_actions[i], plan.action_bytes[i] * plan.log_rows(), line});
+    regions.push_back({plan.log_actions[i], plan.action_bytes[i] * plan.log_rows()});
   return regions;
 }
 
@@ -84,7 +84,7 @@ TEST(nothing_overlaps_and_everything_is_aligned) {
     std::stable_sort(regions.begin(), regions.end(), [](auto& a, auto& b) { return a.begin < b.begin; });
     std::uint64_t end = 0;
     for (const Region& region : regions) {
-      CHECK_EQ(region.begin % region.alignment, 0U);
+      CHECK_EQ(region.begin % 64, 0U);  // a cache line
       CHECK(region.bytes == 0 || region.begin >= end);
       end = std::max(end, region.begin + region.bytes);
     }

@@ -64,23 +64,16 @@ Clock::time_point wake_up(SpinPolicy& spins, Nanoseconds takes) {
 
 // -- which threads spin --------------------------------------------------------------------------------------
 
-TEST(without_a_limit_no_thread_spins) {
-  Machine machine;
-  for (std::uint32_t who : {0U, kCaller}) {
-    SpinPolicy spins = machine.policy(who, kNone);
-    CHECK_EQ(spins.state(now), SpinState::kBarred);
-    spins.note_wait(1us);
-    CHECK(spins.budget(now) == kNone);
-  }
-}
-
 TEST(a_thread_spins_unless_the_caller_or_another_pool_needs_its_core) {
   struct Case {
     std::uint32_t sleeper, barred, caller_sleeps;  // see `SharedCores`
     std::uint32_t callers_core, who, own_core;
     SpinState expected;
+    Nanoseconds limit = kLimit;
   };
   constexpr Case kCases[] = {
+      {0, 0, 0, 3, 0, 2, SpinState::kBarred, kNone},  // without a limit, no thread spins
+      {0, 0, 0, 3, kCaller, 3, SpinState::kBarred, kNone},
       {0, 0, 0, 3, 0, 2, SpinState::kAlone},        // a core of its own
       {0, 0, 0, 3, kCaller, 3, SpinState::kAlone},  //
       {0, 0, 0, 3, 0, 3, SpinState::kAside},        // the caller's core
@@ -98,8 +91,9 @@ TEST(a_thread_spins_unless_the_caller_or_another_pool_needs_its_core) {
     machine.cores.barred = one.barred;
     machine.cores.caller_sleeps = one.caller_sleeps;
     machine.move_caller_to(one.callers_core);
-    SpinPolicy spins = machine.policy(one.who);
+    SpinPolicy spins = machine.policy(one.who, one.limit);
     core = one.own_core;
+    spins.note_wait(1us);
     CHECK_EQ(spins.state(now), one.expected);
     CHECK(spins.budget(now) == (one.expected == SpinState::kAlone ? kLimit : kNone));
   }

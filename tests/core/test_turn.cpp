@@ -45,25 +45,14 @@ Turn::Closing begin_close(Turn& turn, Counted& closes, Turn::Thread thread) {
 
 }  // namespace
 
-TEST(code_in_the_middle_of_a_call_is_refused) {
-  Turn turn;
-  Call step(turn, kCaller);
-  CHECK_EQ(step.entry, Entry::kEntered);
-  CHECK_EQ(Call(turn, kCaller).entry, Entry::kInMiddle);
-  step.end();
-  CHECK(!turn.is_holder(kCaller));
-  Call again(turn, kCaller);
-  CHECK_EQ(again.entry, Entry::kEntered);
-  again.end();
-}
-
-TEST(a_series_makes_calls) {
+TEST(code_in_the_middle_of_a_call_is_refused_and_in_a_series_it_may_call) {
   Turn turn;
   Call series(turn, kCaller, Kind::kSeries);
   for (int i = 0; i < 2; ++i) {
     Call step(turn, kCaller);
     CHECK_EQ(step.entry, Entry::kEntered);
     CHECK(!step.is_outermost);
+    CHECK_EQ(Call(turn, kCaller).entry, Entry::kInMiddle);
     step.end();
     CHECK(turn.is_holder(kCaller));
   }
@@ -86,15 +75,19 @@ TEST(threads_of_different_parts_wait_for_each_other_and_others_are_refused) {
   CHECK(!turn.any_call_besides(kCaller, {}));
 }
 
-TEST(a_thread_that_waits_in_vain_withdraws) {
+TEST(a_thread_that_waits_in_vain_withdraws_and_closes_if_its_call_is_the_last) {
   Turn turn;
+  Counted closes;
   Call first(turn, kCaller, Kind::kOutside, 0);
-  Call second(turn, kOther, Kind::kOutside, 1);
+  Call(turn, kOther, Kind::kOutside, 1);
   CHECK_EQ(Call(turn, kOther).entry, Entry::kInMiddle);  // a signal handler while it waits
   turn.withdraw(kOther);
   CHECK(!turn.any_call_besides(kCaller, {}));
   CHECK(turn.is_holder(kCaller));
-  first.end();
+  CHECK_EQ(Call(turn, kOther, Kind::kOutside, 1).entry, Entry::kMustWait);
+  CHECK_EQ(begin_close(turn, closes, kCaller), Turn::Closing::kDeferred);
+  CHECK(!first.end().close);
+  CHECK(turn.withdraw(kOther).close);
 }
 
 TEST(a_decision_waits_and_refuses_no_call) {
@@ -119,27 +112,31 @@ TEST(a_decision_waits_and_refuses_no_call) {
   step.end();
 }
 
-TEST(a_thread_that_does_not_get_the_turn_again_leaves_without_it) {
+TEST(a_thread_that_does_not_get_the_turn_again_leaves_without_it_and_still_closes) {
   Turn turn;
+  Counted closes;
   Call series(turn, kCaller, Kind::kSeries);
   Call step(turn, kCaller);
   Call decision(turn, kSupervisor, Kind::kDecision);
   {
     Turn::Absence sleep(turn, kCaller);
     CHECK(turn.await(Kind::kDecision, kSupervisor, kMoment));
+    CHECK_EQ(begin_close(turn, closes, kCaller), Turn::Closing::kDeferred);
   }  // Ctrl-C ends the wait for the turn
   CHECK(!turn.is_holder(kCaller));
-  step.end();
-  series.end();
+  CHECK(!step.end().close);
+  CHECK(series.end().close);
   CHECK(turn.is_holder(kSupervisor));
   decision.end();
+  turn.note_closed();
   Call next(turn, kCaller);
   CHECK_EQ(next.entry, Entry::kEntered);
   next.end();
 }
 
-TEST(code_that_a_call_runs_outside_may_call) {
+TEST(code_that_a_call_runs_outside_may_call_and_its_close_waits_for_that_call) {
   Turn turn;
+  Counted closes;
   Call step(turn, kCaller);
   {
     Turn::Absence outside(turn, kCaller, true);
@@ -149,9 +146,13 @@ TEST(code_that_a_call_runs_outside_may_call) {
     CHECK_EQ(Call(turn, kCaller).entry, Entry::kInMiddle);
     CHECK_EQ(Call(turn, kOther).entry, Entry::kOtherThread);
     inner.end();
+    CHECK_EQ(begin_close(turn, closes, kCaller), Turn::Closing::kDeferred);
+    Call last(turn, kCaller);
+    const Turn::Ending ending = last.end();
+    CHECK(ending.is_closing && !ending.close);
     CHECK(outside.end(kMoment));
   }
-  step.end();
+  CHECK(step.end().close);
 }
 
 TEST(calls_of_the_log_thread_refuse_no_call) {
@@ -190,44 +191,6 @@ TEST(the_last_call_that_ends_closes) {
   turn.note_closed();
   CHECK(turn.await_close(kMoment));
   CHECK_EQ(closes.count, 1);
-}
-
-TEST(a_close_of_code_that_a_call_runs_outside_waits_for_that_call) {
-  Turn turn;
-  Counted closes;
-  Call step(turn, kCaller);
-  {
-    Turn::Absence outside(turn, kCaller, true);
-    CHECK_EQ(begin_close(turn, closes, kCaller), Turn::Closing::kDeferred);
-    Call inner(turn, kCaller);
-    const Turn::Ending ending = inner.end();
-    CHECK(ending.is_closing && !ending.close);
-    CHECK(outside.end(kMoment));
-  }
-  CHECK(step.end().close);
-}
-
-TEST(a_thread_that_lost_the_turn_still_closes) {
-  Turn turn;
-  Counted closes;
-  Call step(turn, kCaller), decision(turn, kSupervisor, Kind::kDecision);
-  {
-    Turn::Absence sleep(turn, kCaller);
-    CHECK(turn.await(Kind::kDecision, kSupervisor, kMoment));
-    CHECK_EQ(begin_close(turn, closes, kCaller), Turn::Closing::kDeferred);
-  }
-  CHECK(step.end().close);
-  decision.end();
-}
-
-TEST(a_thread_that_waits_in_vain_closes_if_its_call_is_the_last) {
-  Turn turn;
-  Counted closes;
-  Call first(turn, kCaller, Kind::kOutside, 0), second(turn, kOther, Kind::kOutside, 1);
-  CHECK_EQ(second.entry, Entry::kMustWait);
-  CHECK_EQ(begin_close(turn, closes, kCaller), Turn::Closing::kDeferred);
-  CHECK(!first.end().close);
-  CHECK(turn.withdraw(kOther).close);
 }
 
 TEST(while_a_close_runs_only_its_thread_and_decisions_enter) {

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
-import signal
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import accidents
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-
-
-class Sabotage(Exception):
-    """An env raised it on command."""
 
 
 class FuseBox:
@@ -53,9 +46,6 @@ class FuseBox:
         self._delays[env_id] = delay
         self._kinds[env_id] = KINDS.index(kind) + 1
 
-    def is_armed(self, env_id: int) -> bool:
-        return bool(self._kinds[env_id])
-
     def disarm(self) -> None:
         self._kinds[:] = 0
 
@@ -71,40 +61,15 @@ class FuseBox:
         GRIEFS[KINDS[kind - 1]]()
 
 
-def _die(number: int) -> Callable[[], None]:
-    return lambda: os.kill(os.getpid(), number)
-
-
-def _raise() -> None:
-    raise Sabotage("as told")
-
-
-def _exit() -> None:
-    os._exit(3)
-
-
-def _spin() -> None:
-    while True:
-        pass
-
-
-def _wait() -> None:
-    threading.Event().wait()
-
-
-def _hold_the_gil() -> None:
-    ctypes.PyDLL(None).pause()
-
-
 GRIEFS: dict[str, Callable[[], None]] = {
-    "killed": _die(signal.SIGKILL),
-    "aborts": _die(signal.SIGABRT),
-    "exits": _exit,
-    "raises": _raise,
-    "stops": _die(signal.SIGSTOP),
-    "spins": _spin,
-    "waits": _wait,
-    "holds the GIL": _hold_the_gil,
+    "killed": accidents.die,
+    "aborts": accidents.abort,
+    "exits": accidents.leave,
+    "raises": accidents.raise_value_error,
+    "stops": accidents.stop_myself,
+    "spins": accidents.loop_for_ever,
+    "waits": accidents.wait_for_ever,
+    "holds the GIL": accidents.hold_the_gil,
 }
 KINDS = list(GRIEFS)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from chaos import FAULTS, FuseBox
+from interrupting import Interrupt
 from pool_envs import assert_same
 
 from remuda import Batch, Pool
@@ -21,10 +22,6 @@ GRIEFS = 0.04  # the probability of a failure for each command
 ATTACKS = 0.4  # the share of failures that are attacks from outside
 INTERRUPTS = 0.03  # the probability of an interrupt in each call of the pool
 SLOW = 0.12  # the share of failures that only a deadline ends; more would take too much time
-
-
-class Interrupt(BaseException):
-    """Raised by the signal handler, at any line of the caller."""
 
 
 def derived(seed: int, env_id: int, n: int) -> int:
@@ -141,9 +138,8 @@ class Storm:
     """Steps a pool of envs that fail, and checks all its results.
 
     The failures of an env with its n-th command, and of its worker from outside, follow from the seed, the env and n.
-    Only workers that are already failing are spared. The checks do not depend on timing:
-
-    - each failure is reported as one fault of its kind, and faults of the worker's other envs are marked as `shared`;
+    Only workers that are already failing are spared. Each failure is reported as one fault of its kind, and faults of
+    the worker's other envs are marked as `shared`. The checks do not depend on timing.
 
     Signals interrupt some calls of the pool by a handler that raises. The storm then discards all results in flight and
     resets all envs.

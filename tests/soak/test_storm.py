@@ -16,7 +16,7 @@ import gymnasium
 import pytest
 from chaos import MAKERS, FuseBox, Fused
 from drawn import MINUTES, SEED
-from programs import collect, holdings
+from programs import children, collect, holdings
 from storm import Storm, Witness
 
 from remuda import FaultPolicy, Pool
@@ -96,6 +96,6 @@ def _holdings(pool: Pool) -> dict[str, int]:
     return {
         **holdings(),
         "descriptors of the server": len(os.listdir(f"/proc/{server}/fd")),
-        "workers": sum(len(path.read_text().split()) for path in Path(f"/proc/{server}/task").glob("*/children")),
+        "workers": len(children(server)),
         "memory": pages * os.sysconf("SC_PAGE_SIZE"),
     }

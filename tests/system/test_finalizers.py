@@ -21,33 +21,25 @@ def prepared() -> None:
     prepare()
 
 
-def test_work_is_done_in_another_thread() -> None:
-    threads = list[str]()
-    hand_over(lambda: threads.append(threading.current_thread().name))
-    assert await_all(FOREVER)
-    assert threads == ["finalizer of remuda"]
-
-
-def test_stuck_work_does_not_hold_up_other_work() -> None:
-    may_end, steps = Event(), list[str]()
+def test_work_is_done_in_other_threads_and_is_not_held_up_by_stuck_work() -> None:
+    may_end, done, steps = Event(), Event(), list[str]()
 
     def get_stuck() -> None:
         may_end.wait()
         steps.append("stuck")
 
     def note() -> None:
-        steps.append("other")
+        steps.append(threading.current_thread().name)
         done.set()
 
-    done = Event()
     hand_over(get_stuck)
     hand_over(note)
     done.wait()
-    assert steps == ["other"]
+    assert steps == ["finalizer of remuda"]
     assert not await_all(0)
     may_end.set()
     assert await_all(FOREVER)
-    assert steps == ["other", "stuck"]
+    assert steps == ["finalizer of remuda", "stuck"]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

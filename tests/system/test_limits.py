@@ -125,11 +125,15 @@ say([path.read_text().split() for path in Path("/proc/self/task").glob("*/childr
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_a_low_process_limit_is_reported(start_method: Any, script: Callable[..., Script]) -> None:
+@pytest.mark.parametrize("limit", ["ulimit -u", "control group"])
+def test_a_limit_of_processes_is_reported(
+    limit: str, start_method: Any, script: Callable[..., Script], request: pytest.FixtureRequest
+) -> None:
+    crowd = ControlGroup("pids") if limit == "control group" else None
     run = script(
         f"""
 import resource
-if os.getuid() == 0:  # whom this limit does not bind
+if {crowd is None} and os.getuid() == 0:  # whom `ulimit -u` does not bind
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
@@ -140,7 +144,9 @@ except Exception as error:
     say(f"not as another user: {{error!r}}")
     sys.exit()
 say("")
-for pid in (parent, os.getpid()):
+say([parent, os.getpid()])
+sys.stdin.readline()
+for pid in (parent, os.getpid()) if {crowd is None} else ():
     resource.prlimit(pid, resource.RLIMIT_NPROC, (1, 1000))
 before = len(os.listdir("/proc/self/fd"))
 try:
@@ -154,40 +160,17 @@ pool.close()
     if reason := run.read_line():
         run.await_end()
         pytest.skip(reason)
-    number, text = run.read_line()
-    assert number == 11
-    assert "expected to start a worker process, got 'Resource temporarily unavailable'" in text
-    assert "`ulimit -u` allows this user 1 (hard limit 1000), threads counted" in text
-    assert run.read_line() is True
-    code, out, _ = run.await_end()
-    assert (code, out) == (0, "")
-
-
-@pytest.mark.parametrize("start_method", START_METHODS)
-def test_a_full_control_group_is_reported(
-    start_method: Any, script: Callable[..., Script], request: pytest.FixtureRequest
-) -> None:
-    crowd = ControlGroup("pids")
-    request.addfinalizer(crowd.remove)
-    run = script(
-        f"""
-pool = Pool(counting(1), start_method="{start_method}")
-(parent,) = pool.apply(lambda env: os.getppid())  # it must live
-say([parent, os.getpid()])
-sys.stdin.readline()
-try:
-    Pool(counting(3), start_method="{start_method}")
-except ResourceError as error:
-    say([error.errno, str(error)])
-pool.close()
-"""
-    )
-    crowd.add(*run.read_line())
-    crowd.set("pids.max", "1")
+    pids = run.read_line()
+    if crowd is not None:
+        request.addfinalizer(crowd.remove)
+        crowd.add(*pids)
+        crowd.set("pids.max", "1")
     run.write_line()
     number, text = run.read_line()
     assert number == 11
     assert "expected to start a worker process, got 'Resource temporarily unavailable'" in text
+    assert crowd or "`ulimit -u` allows this user 1 (hard limit 1000), threads counted" in text
+    assert run.read_line() is True
     code, out, _ = run.await_end()
     assert (code, out) == (0, "")
 
@@ -228,41 +211,37 @@ def test_with_version_2_the_counter_of_the_own_group_decides(tmp_path: Path) -> 
 
 
 OLD = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
+MACHINE = "proc/vmstat", "oom_kill 17\n", "oom_kill 18\n", True, "most likely .* rose from 17 to 18 in"
+OUTER = f"{GROUPS}/a/memory.events", kills(5), kills(6), None, "perhaps .* rose from 5 to 6"
+# A container finds its group: the path in /proc is the host's, and the group is mounted as the root group.
+CONTAINER = f"{GROUPS}/memory/memory.oom_control", OLD.format(0), OLD.format(1), True, ""
 
 
 @pytest.mark.parametrize(
-    ("cgroup", "group", "before", "after", "verdict", "evidence"),
+    ("cgroup", "counter", "before", "after", "verdict", "evidence"),
     [
-        ("0::/a/b\n", "a/memory.events", kills(5), kills(6), None, "perhaps .* rose from 5 to 6"),
-        # A container finds its group: the path in /proc is the host's, and the group is mounted as the root group.
-        ("5:cpu:/x\n4:memory:/docker/01\n0::/\n", "memory/memory.oom_control", OLD.format(0), OLD.format(1), True, ""),
-        ("0::/\n", "", "", "", None, "cannot be read here"),
+        pytest.param("0::/a/b\n", *OUTER, id="the own group counts no kill, but an outer one does"),
+        pytest.param("5:cpu:/x\n4:memory:/docker/01\n0::/\n", *CONTAINER, id="version 1, in a container"),
+        pytest.param("0::/\n", *MACHINE, id="without counters of control groups, the machine's"),
+        pytest.param("", *MACHINE, id="without control groups"),
+        pytest.param("nonsense\n", *MACHINE, id="nonsense"),
     ],
 )
-def test_other_control_groups_leave_the_cause_open_or_decide(
-    cgroup: str, group: str, before: str, after: str, verdict: bool | None, evidence: str, tmp_path: Path
+def test_the_nearest_counter_that_has_risen_decides_or_leaves_the_cause_open(
+    cgroup: str, counter: str, before: str, after: str, verdict: bool | None, evidence: str, tmp_path: Path
 ) -> None:
-    """In the first case, the process's own group counts no kill, but an outer one does."""
-    own = {"a/b/memory.events": kills(3)} if group == "a/memory.events" else {}
-    counter = make_root(tmp_path, cgroup, own | ({group: before} if group else {})) / GROUPS / group
+    path = write(make_root(tmp_path, cgroup, {"a/b/memory.events": kills(3)}) / counter, before)
     watch = OomWatch(tmp_path)
-    if group:
-        assert watch.judge().out_of_memory is False
-        counter.write_text(after)
+    assert watch.judge().out_of_memory is False
+    path.write_text(after)
     found = watch.judge()
     assert found.out_of_memory is verdict
     assert re.search(evidence, found.evidence)
 
 
-@pytest.mark.parametrize("cgroup", ["0::/\n", "", "nonsense\n"])
-def test_without_control_groups_the_machines_counter_decides(cgroup: str, tmp_path: Path) -> None:
-    vmstat = write(make_root(tmp_path, cgroup, {}) / "proc/vmstat", "oom_kill 17\n")
-    watch = OomWatch(tmp_path)
-    assert watch.judge().out_of_memory is False
-    vmstat.write_text("oom_kill 18\n")
-    verdict = watch.judge()
-    assert verdict.out_of_memory is True
-    assert "most likely the kernel ran out of memory (oom_kill rose from 17 to 18 in" in verdict.evidence
+def test_without_counters_the_cause_is_unknown(tmp_path: Path) -> None:
+    verdict = OomWatch(make_root(tmp_path, "0::/\n", {})).judge()
+    assert verdict.out_of_memory is None and "cannot be read here" in verdict.evidence
 
 
 def test_a_death_report_says_if_memory_had_run_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,13 +264,8 @@ def test_a_death_report_says_if_memory_had_run_out(tmp_path: Path, monkeypatch: 
     with pytest.raises(WorkerDiedError, match="oom_kill rose from 4 to 5") as raised:
         Pool(hooked(1, (0,), build=die))
     assert raised.value.out_of_memory is True
-
-
-def test_an_exit_is_not_attributed_to_memory() -> None:
-    with Pool(hooked(1, (0,), step=lambda *_: os._exit(3))) as pool:
-        pool.reset()
-        with pytest.raises(WorkerDiedError, match="it exited with code 3") as raised:
-            pool.step([0])
+    with pytest.raises(WorkerDiedError, match="it exited with code 3") as raised:
+        Pool(hooked(1, (0,), build=lambda *_: os._exit(3)))
     assert raised.value.out_of_memory is None
 
 

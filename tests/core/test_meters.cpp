@@ -1,13 +1,15 @@
-// Tests of the time of a pool's caller, and of the rule that tells whether the caller sleeps.
+// Tests of the CPU time of a worker, of the time of a pool's caller, and of the rule that tells whether the caller
+// sleeps.
 #include "check.hpp"
 #include "pool/hub/caller_meter.hpp"
 #include "shm/figures.hpp"
+#include "worker/cpu_meter.hpp"
 
 using namespace remuda;
 
 namespace {
 
-// The simulated time, and the simulated CPU time of the caller.
+// The simulated time, and the simulated CPU time of the thread.
 std::uint64_t now = 0, cpu = 0;
 
 // A pool's caller at 1000 ns.
@@ -95,4 +97,29 @@ TEST(a_caller_that_sleeps_in_its_own_code_is_noted_with_one_batch_in_sixteen) {
   CHECK_EQ(cores.caller_sleeps.load(), 1U);
   take_batches(100);
   CHECK_EQ(cores.caller_sleeps.load(), 0U);
+}
+
+TEST(spinning_does_not_count) {
+  cpu = 0;
+  CpuMeter meter([] { return cpu; });
+  meter.begin(Nanoseconds(5000));  // the thread had spun for 5000 ns before
+  cpu += 1000;
+  CHECK_EQ(meter.used(1, Nanoseconds(5400)), 600U);
+  cpu += 1000;
+  CHECK_EQ(meter.used(2, Nanoseconds(5400)), 1000U);
+  cpu += 100;
+  CHECK_EQ(meter.used(3, Nanoseconds(9000)), 0U);  // more spinning than CPU time
+  cpu += 100;
+  CHECK_EQ(meter.used(4, Nanoseconds(9000)), 100U);
+}
+
+TEST(a_look_is_due_once_a_millisecond) {
+  CpuMeter meter;
+  meter.begin({});
+  now = 50 * CpuMeter::kInterval;
+  CHECK(meter.is_due(now));
+  meter.used(now, {});
+  CHECK(!meter.is_due(now));
+  CHECK(!meter.is_due(now + CpuMeter::kInterval - 1));
+  CHECK(meter.is_due(now + CpuMeter::kInterval));
 }

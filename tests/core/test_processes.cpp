@@ -1,12 +1,15 @@
-// Tests that every process with a key is killed, even outside its group, and no other process.
+// Tests that signals reach a process and its group, and every process with a key, even outside its group, but no other
+// process, even one that has the pid now.
 #include "check.hpp"
 #include "os/platform.hpp"
+#include "os/process_group.hpp"
 #include "os/process_tree.hpp"
 
 #if REMUDA_LINUX
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,7 +25,23 @@ namespace {
 const std::string own = std::to_string(getpid());
 const std::string mine = "mine" + own, other = "else" + own;
 
-constexpr unsigned kLongest = 60;  // in seconds; ends the processes that a broken search would leave running
+constexpr unsigned kLongest = 60;  // in seconds; ends the processes that a missing signal would leave running
+
+int pidfd_of(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
+
+[[noreturn]] void wait_for_ever() {
+  alarm(kLongest);
+  while (true) pause();
+}
+
+// Starts a process that waits, in this group; 0: in a new group, which it leads.
+pid_t start_in(pid_t group = 0) {
+  const pid_t pid = fork();
+  CHECK(pid >= 0);
+  if (pid == 0) wait_for_ever();
+  CHECK_EQ(setpgid(pid, group), 0);
+  return pid;
+}
 
 // Execs a program that waits, with this variable in its environment. The exec closes the process's end of the `Pipe`.
 [[noreturn]] void become_sleeper(const std::string& variable) {
@@ -65,9 +84,37 @@ bool was_killed(pid_t pid) {
 // Returns whether the child was reaped, as `kill_process_tree` does for children of its caller.
 bool was_reaped(pid_t pid) { return waitpid(pid, nullptr, 0) < 0 && errno == ECHILD; }
 
-bool runs(pid_t pid) { return waitpid(pid, nullptr, WNOHANG) == 0; }
+// Ends a process that ran until now.
+void end(pid_t pid) {
+  CHECK_EQ(waitpid(pid, nullptr, WNOHANG), 0);
+  kill(pid, SIGKILL);
+  CHECK(was_killed(pid));
+}
 
 }  // namespace
+
+TEST(the_leader_and_its_group_are_signalled) {
+  for (bool has_left : {false, true}) {
+    const pid_t other = start_in(), leader = start_in(), member = start_in(leader);
+    if (has_left) CHECK_EQ(setpgid(leader, other), 0);
+    const int pidfd = pidfd_of(leader);
+    signal_group(pidfd, leader, SIGKILL);
+    CHECK(was_killed(leader) && was_killed(member));
+    end(other);
+    close(pidfd);
+  }
+}
+
+TEST(a_pid_that_is_anothers_by_now_is_not_signalled) {
+  const pid_t gone = start_in(), bystander = start_in();
+  const int pidfd = pidfd_of(gone);
+  kill(gone, SIGKILL);
+  CHECK(was_killed(gone));
+  signal_group(pidfd, bystander, SIGKILL);
+  CHECK(!reap_group(pidfd, bystander, 0));
+  end(bystander);
+  close(pidfd);
+}
 
 TEST(who_carries_a_key_is_killed_and_nobody_else) {
   Pipe pipe;
@@ -81,11 +128,7 @@ TEST(who_carries_a_key_is_killed_and_nobody_else) {
   pipe.await_execs();
   CHECK(kill_process_tree({mine, other}, 10'000).survivors.empty());
   for (pid_t pid : family) CHECK(was_reaped(pid));
-  for (pid_t pid : strangers) {
-    CHECK(runs(pid));
-    kill(pid, SIGKILL);
-    was_killed(pid);
-  }
+  for (pid_t pid : strangers) end(pid);
 }
 
 // Two chains of 5000 shells. Each shell starts the next one and execs `true`. A chain writes a line after a few shells,
