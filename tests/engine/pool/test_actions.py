@@ -18,7 +18,7 @@ from old_gymnasium import discrete
 from pool_envs import NestedEnv, assert_same_leaf, counting
 from programs import kill
 
-from remuda import InvalidActionError, Pool, StateError
+from remuda import InvalidActionError, Pool
 from remuda._wire.codec import SpaceCodec
 
 N = 3
@@ -232,22 +232,6 @@ def test_a_refused_action_does_not_change_the_action_in_reports() -> None:
             pool.step(nest(push=np.zeros((N, 2)), keys=[0, 4, 0]))
         where = pool._engine.tracker.where(1)
         np.testing.assert_array_equal(where.action["push"], [1, 0])
-
-
-def test_an_array_that_uses_the_pool_while_it_is_converted() -> None:
-    """The array's own call of the pool raises in the middle of the outer call. The pool stays usable."""
-
-    class Stepping(Convertible):
-        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-            pool.send([5] * N)
-            return self.array
-
-    with Pool(counting(N), backend="serial") as pool:
-        pool.reset()
-        with pytest.raises((StateError, InvalidActionError)):
-            pool.send(Stepping([7] * N))
-        pool.discard()
-        assert pool.step([5] * N).rewards.tolist() == [5.0] * N
 
 
 def test_an_interrupt_while_actions_are_converted_is_raised() -> None:

@@ -4,18 +4,17 @@ observation later.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from accidents import die, raise_value_error
+from accidents import raise_value_error
 from pool_envs import EnvFn, Gate, HookedEnv, counting, hooked
 from programs import kill
 
-from remuda import Batch, EnvError, FaultPolicy, Pool, StateError, WorkerDiedError
+from remuda import Batch, Pool, StateError, WorkerDiedError
 
 LENGTHS = (3, 1, 5, 2, 4)  # steps per episode of each env
 
@@ -57,8 +56,15 @@ def trajectories(pool: Pool, rows: int) -> dict[int, list[tuple[Any, ...]]]:
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 5])
-def test_each_env_returns_the_rows_that_it_returns_alone(num_workers: int) -> None:
-    with Pool(uneven(5), autoreset="background", num_workers=num_workers) as pool:
+def test_each_env_returns_the_rows_and_infos_that_it_returns_alone(num_workers: int) -> None:
+    def reset(env: HookedEnv) -> Any:
+        return env.observe(), {"began": env.episodes}
+
+    def step(env: HookedEnv, action: int) -> Any:
+        return env.observe(), float(action), env.steps >= env.length, False, {"step": env.steps}
+
+    envs = uneven(5, reset=reset, autoreset=reset, step=step)
+    with Pool(envs, autoreset="background", num_workers=num_workers) as pool:
         rows_of_envs = trajectories(pool, rows=12)
     for env_id, rows in rows_of_envs.items():
         length = LENGTHS[env_id]
@@ -66,7 +72,8 @@ def test_each_env_returns_the_rows_that_it_returns_alone(num_workers: int) -> No
             episode, step = divmod(at, length + 1)
             action = -1 if step == 0 else at % 100
             assert obs == [env_id, episode + 1, step, action]
-            assert (reward, terminated, info) == (max(action, 0), step == length, {})
+            expected_info = {"step": step} if step else {"began": episode + 1}
+            assert (reward, terminated, info) == (max(action, 0), step == length, expected_info)
 
 
 def test_other_envs_step_while_one_env_resets(tmp_path: Path) -> None:
@@ -90,23 +97,13 @@ def test_other_envs_step_while_one_env_resets(tmp_path: Path) -> None:
         assert not batch.terminations.any()
 
 
-def test_a_reset_begins_before_the_end_of_the_episode_is_received(tmp_path: Path) -> None:
+def test_a_reset_begins_before_the_end_is_received_and_sends_to_its_env_are_refused(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     with Pool(waiting_for(gate, length=1), autoreset="background") as pool:
         pool.reset()
         pool.send([1, 1])
         gate.await_arrival()  # the reset has begun before any further call of the pool
         assert pool.recv().terminations.all()
-        gate.open()
-        assert pool.recv().obs[:, 1].tolist() == [2, 2]
-
-
-def test_sending_to_an_env_that_resets_is_refused(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    with Pool(waiting_for(gate, length=1), autoreset="background") as pool:
-        pool.reset()
-        pool.step([1, 1])
-        gate.await_arrival()
         for send in (lambda: pool.send([1], [0]), lambda: pool.send_reset(env_ids=[0]), lambda: pool.send([1, 1])):
             with pytest.raises(StateError, match="env 0 is in flight"):
                 send()
@@ -133,48 +130,7 @@ def test_discard_leaves_every_env_in_an_episode() -> None:
         assert pool.step([2] * 5).obs[:, 1].tolist() == [1, 2, 1, 1, 1]
 
 
-def test_infos_of_resets_and_ends_arrive_with_their_rows() -> None:
-    def reset(env: HookedEnv) -> Any:
-        return env.observe(), {"began": env.episodes}
-
-    def step(env: HookedEnv, action: int) -> Any:
-        return env.observe(), 0.0, env.steps >= 2, False, {"step": env.steps}
-
-    envs = hooked(3, range(3), reset=reset, autoreset=reset, step=step)
-    with Pool(envs, autoreset="background", backend="serial") as pool:
-        rows_of_envs = trajectories(pool, rows=6)
-    for rows in rows_of_envs.values():
-        assert [info for *_, info in rows] == [
-            {"began": 1}, {"step": 1}, {"step": 2}, {"began": 2}, {"step": 1}, {"step": 2}
-        ]  # fmt: skip
-
-
 # -- faults ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_recv_raises_the_exception_of_a_background_reset(num_workers: int) -> None:
-    envs = hooked(2, (0,), 1, autoreset=raise_value_error)
-    with Pool(envs, autoreset="background", num_workers=num_workers) as pool:
-        pool.reset()
-        assert pool.step([1, 1]).terminations.all()
-        with pytest.raises(EnvError, match="broken") as raised:
-            pool.recv()
-        (failure,) = raised.value.failures
-        assert (failure.env_id, failure.operation, failure.where.step) == (0, "reset", 0)  # type: ignore[union-attr]
-        assert pool.recv().env_ids.tolist() == [1]
-        with pytest.raises(StateError, match="env 0"):
-            pool.send([1, 1])
-
-
-def test_recv_raises_the_death_of_a_worker_in_a_background_reset() -> None:
-    with Pool(hooked(2, (0,), 1, autoreset=die), autoreset="background") as pool:
-        pool.reset()
-        assert pool.step([1, 1]).terminations.all()
-        with pytest.raises(WorkerDiedError, match="while it did reset|reset") as raised:
-            while True:
-                pool.recv(min_envs=2)
-        assert raised.value.env_ids == (0,)
 
 
 def test_recv_raises_a_death_that_precedes_the_background_reset(tmp_path: Path) -> None:
@@ -207,20 +163,3 @@ def test_an_episode_that_a_fault_cut_off_is_followed_by_a_reset() -> None:
         pool.send([3], [1])
         batch = pool.recv(order="slot")
         assert batch.obs.tolist() == [[0, 1, 0, -1], [1, 1, 3, 3]]
-
-
-def test_a_reset_in_the_background_has_a_deadline(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    policy = FaultPolicy("restart", reset_timeout=0.2)
-    envs = [waiting_for(gate, length=1)[0], *counting(2)[1:]]
-    with Pool(envs, autoreset="background", faults=policy) as pool:
-        pool.reset()
-        pool.step([1, 1])
-        gate.await_arrival()  # the reset never passes the gate
-        for _ in itertools.count():
-            batch = pool.recv(min_envs=1)
-            if 0 in batch.env_ids:
-                break
-            pool.send([1], [1])
-        assert batch.obs[batch.env_ids.tolist().index(0)].tolist() == [0, 1, 0, -1]
-        assert pool.stats().restarts == 1

@@ -94,16 +94,3 @@ def test_a_callback_of_a_weak_reference_cannot_split_the_pool() -> None:
         del batch
         assert pool.step([7] * 4).obs[:, 3].tolist() == [7] * 4
         assert obs() is None and len(refused) == 1
-
-
-def test_arrays_of_parts_keep_their_values_after_split_1() -> None:
-    with Pool(counting(4), backend="serial", frames=3) as pool:
-        pool.reset()
-        batches = [half.step([5, 6]) for half in pool.split(2) for _ in range(2)]
-        views = [batch.obs for batch in batches]
-        rows = [view.tolist() for view in views]
-        del batches
-        pool.split(1)
-        for _ in range(6):
-            pool.step([9] * 4)
-        assert [view.tolist() for view in views] == rows

@@ -1,4 +1,7 @@
-"""Resets in advance: they begin when an episode ends, and the pool returns their results with the next step."""
+"""Resets in advance: they begin when an episode ends, and the pool returns their results with the next step.
+
+Tests of resets in the background, which also begin early, are here if both have the rule.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from accidents import die, once, raise_value_error
 from pool_envs import DiceEnv, Gate, HookedEnv, StepResult, assert_same, counting, hooked
 from programs import Watched, kill, pids_of
 
-from remuda import Batch, EnvError, FaultPolicy, Pool, WorkerDiedError
+from remuda import Batch, EnvError, FaultPolicy, Pool, StateError, WorkerDiedError
 
 
 def values_of(batch: Batch) -> tuple[Any, ...]:
@@ -72,17 +75,6 @@ def test_a_requested_reset_uses_the_reset_in_advance() -> None:
         assert pool.get_attr("last_seed") == [4, 5]
 
 
-def test_an_exception_of_a_reset_in_advance_is_raised_by_the_next_step(tmp_path: Path) -> None:
-    with Pool(hooked(2, length=1, autoreset=once(tmp_path / "once", raise_value_error)), resets_ahead=True) as pool:
-        pool.reset()
-        assert pool.step([1, 1]).terminations.all()
-        assert pool.call("pid")  # the worker has failed, and the pool has not reported it
-        with pytest.raises(EnvError, match="env 1 .* raised ValueError in reset"):
-            pool.step([1, 1])
-        pool.discard()
-        assert pool.reset().obs[:, 1].tolist() == [3, 3]
-
-
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_a_reset_in_advance_is_repeated_after_a_death(num_workers: int, tmp_path: Path) -> None:
     envs = hooked(2, length=2, autoreset=once(tmp_path / "died", die))
@@ -100,30 +92,64 @@ def test_a_reset_in_advance_is_repeated_after_a_death(num_workers: int, tmp_path
         assert pool.stats().restarts == 1
 
 
-def test_a_death_in_a_reset_in_advance_is_raised(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    with Pool(hooked(2, length=1, autoreset=lambda _: gate.wait()), resets_ahead=True) as pool:
+# Options with which resets begin at the end of an episode, and the call that returns their results.
+EARLY: Any = pytest.mark.parametrize(
+    ("options", "go_on"),
+    [
+        ({"resets_ahead": True}, lambda pool: pool.step([2, 2])),
+        ({"autoreset": "background"}, lambda pool: pool.recv(min_envs=2, order="slot")),
+    ],
+)
+
+
+@EARLY
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_an_exception_of_an_early_reset_is_raised_by_the_next_call(
+    num_workers: int, options: Any, go_on: Callable[[Pool], Batch], tmp_path: Path
+) -> None:
+    fails = once(tmp_path / "once", raise_value_error)
+    with Pool(hooked(2, length=1, autoreset=fails), num_workers=num_workers, **options) as pool:
         pool.reset()
-        pool.step([1, 1])
+        assert pool.step([1, 1]).terminations.all()
+        assert pool.call("pid")  # the env has failed, and the pool has not reported it
+        with pytest.raises(EnvError, match="env 1 .* raised ValueError in reset: broken") as raised:
+            go_on(pool)
+        (failure,) = raised.value.failures
+        assert (failure.env_id, failure.operation, failure.where.step) == (1, "reset", 0)  # type: ignore[union-attr]
+        assert pool.recv().env_ids.tolist() == [0]
+        with pytest.raises(StateError, match="env 1"):
+            pool.send([1, 1])
+        assert pool.reset(env_ids=[1]).obs[:, 1].tolist() == [3]
+
+
+@EARLY
+def test_a_death_in_an_early_reset_is_raised_by_the_next_call(
+    options: Any, go_on: Callable[[Pool], Batch], tmp_path: Path
+) -> None:
+    gate = Gate(tmp_path)
+    with Pool(hooked(2, length=1, autoreset=lambda _: gate.wait()), **options) as pool:
+        pool.reset()
+        assert pool.step([1, 1]).terminations.all()
         gate.await_arrival()
         kill(pool, 1)
         with pytest.raises(WorkerDiedError, match="reset") as raised:
-            pool.step([1, 1])
+            go_on(pool)
         assert raised.value.env_ids == (1,)
 
 
-def test_a_reset_in_advance_has_a_deadline(tmp_path: Path) -> None:
+@EARLY
+def test_an_early_reset_has_a_deadline(options: Any, go_on: Callable[[Pool], Batch], tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     hang = once(tmp_path / "once", lambda _: gate.wait())
-    with Pool(
-        hooked(2, length=1, autoreset=hang), resets_ahead=True, faults=FaultPolicy("restart", reset_timeout=0.2)
-    ) as pool:
+    policy = FaultPolicy("restart", reset_timeout=0.2)
+    with Pool(hooked(2, length=1, autoreset=hang), faults=policy, **options) as pool:
         pool.reset()
         pool.step([1, 1])
         gate.await_arrival()  # the reset never passes the gate
-        batch = pool.step([1, 1])
-        assert batch.obs[:, 2].tolist() == [0, 0]
+        batch = go_on(pool)
+        assert batch.obs.tolist() == [[0, 2, 0, -1], [1, 1, 0, -1]]
         assert not batch.truncations.any()
+        assert pool.stats().restarts == 1
 
 
 def test_resets_ahead_changes_nothing_with_spares() -> None:

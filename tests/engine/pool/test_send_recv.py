@@ -18,7 +18,7 @@ from pool_envs import (
     rewards,
 )
 
-from remuda import Batch, Pool, StateError
+from remuda import Pool, StateError
 
 # -- partial sends and receives --------------------------------------------------------------------------
 
@@ -202,17 +202,6 @@ def test_observe_takes_no_step(mode: Any) -> None:
 
 
 # -- threads and statistics ------------------------------------------------------------------------------
-
-
-def test_another_thread_may_use_the_pool_later() -> None:
-    with Pool(counting(2), num_workers=1) as pool:
-        results: list[Batch] = []
-        for _ in range(3):
-            thread = threading.Thread(target=lambda: results.append(pool.reset()))
-            thread.start()
-            thread.join()
-        assert [batch.obs[:, 1].tolist() for batch in results] == [[1, 1], [2, 2], [3, 3]]
-        assert pool.step([1, 2]).rewards.tolist() == [1, 2]
 
 
 def test_without_autoreset_a_finished_env_can_be_stepped() -> None:

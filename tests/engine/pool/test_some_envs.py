@@ -17,9 +17,11 @@ def step_with_info(env: Any, action: Any) -> Any:
     return env.observe(), float(action), over, False, {"tag": env.tag, "name": f"env {env.tag}"}
 
 
-def test_a_step_of_some_envs_returns_rows_in_the_order_of_env_ids() -> None:
+def test_a_reset_or_step_of_some_envs_returns_rows_in_the_order_of_env_ids() -> None:
     with Pool(hooked(4, range(4), step=step_with_info), num_workers=2, backend="serial", log_advice=False) as pool:
-        pool.reset()
+        for env_ids in ([2, 0, 3], [1], [3, 2, 1, 0]):
+            batch = pool.reset(seed=1, env_ids=iter(env_ids))
+            assert batch.env_ids.tolist() == batch.obs[:, 0].tolist() == env_ids  # the tags of these envs
         for env_ids in ([2, 0, 3], [1], [3, 2, 1, 0], [0, 1, 2, 3], np.array([1, 2])):
             batch = pool.step([10 + i for i in env_ids], env_ids)
             assert batch.env_ids.tolist() == list(env_ids)
@@ -28,14 +30,6 @@ def test_a_step_of_some_envs_returns_rows_in_the_order_of_env_ids() -> None:
             assert list(batch.infos) == [{"tag": i, "name": f"env {i}"} for i in env_ids]
         assert pool.pending == 0
         assert pool.step([0] * 4).obs[:, 2].tolist() == [4, 5, 5, 4]
-
-
-def test_a_reset_of_some_envs_returns_rows_in_the_order_of_env_ids() -> None:
-    with Pool(hooked(4, range(4)), num_workers=2, backend="serial", log_advice=False) as pool:
-        for env_ids in ([2, 0, 3], [1], [3, 2, 1, 0]):
-            batch = pool.reset(seed=1, env_ids=iter(env_ids))
-            assert batch.env_ids.tolist() == env_ids
-            assert batch.obs[:, 0].tolist() == env_ids  # their tags
 
 
 def test_terminal_observations_and_irregular_infos_follow_the_order() -> None:
@@ -52,8 +46,10 @@ def test_terminal_observations_and_irregular_infos_follow_the_order() -> None:
 def test_a_step_of_some_envs_is_refused_while_another_env_is_in_flight() -> None:
     with Pool(counting(3), backend="serial") as pool:
         pool.reset()
-        with pytest.raises(InvalidActionError):
-            pool.step([1, 1, 1], [0, 1])
+        for call in (pool.step, pool.send):
+            with pytest.raises(InvalidActionError, match=r"of shape \(2,\).*got list of shape \(3,\): \[1, 2, 3\]"):
+                call([1, 2, 3], [0, 1])
+        assert pool.pending == 0
         pool.send([5], [2])
         with pytest.raises(StateError, match="expected no env in flight, got 1; call recv or discard first"):
             pool.step([1], [0])

@@ -7,9 +7,8 @@ import itertools
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,21 +44,6 @@ def checked_steps(part: Part, steps: int) -> None:
         np.testing.assert_array_equal(batch.rewards, actions)
 
 
-@contextmanager
-def waiting_part(backend: Any, directory: Path) -> Iterator[tuple[Pool, Part, Part]]:
-    """Yields a pool and its two parts. A thread steps the first one, whose env waits until the block ends."""
-    gate = Gate(directory)
-    with Pool(gated([gate, None]), backend=backend, num_workers=2) as pool:
-        pool.reset()
-        slow, fast = pool.split(2)
-        task = start(slow.step, [7])
-        gate.await_arrival()
-        yield pool, slow, fast
-        gate.open()
-        assert task.result().rewards.tolist() == [7]
-        assert pool.split(1) == (pool,)
-
-
 # -- parts: tests/lives.py has more, with faults ------------------------------------------------------------
 
 
@@ -70,13 +54,6 @@ def test_each_part_is_stepped_by_a_thread_of_its_own(backend: Any) -> None:
             task.result()
         pool.split(1)
         assert pool.step([1] * 8).rewards.tolist() == [1] * 8
-
-
-@pytest.mark.parametrize("backend", CONCURRENT)
-def test_a_part_is_stepped_while_another_one_waits(backend: Any, tmp_path: Path) -> None:
-    with waiting_part(backend, tmp_path) as (_, _, fast):
-        for action in range(20):
-            assert fast.step([action]).rewards.tolist() == [action]
 
 
 def test_several_parts_wait_at_once_and_each_gets_its_own_rows(tmp_path: Path) -> None:
@@ -94,7 +71,12 @@ def test_several_parts_wait_at_once_and_each_gets_its_own_rows(tmp_path: Path) -
 
 
 def test_a_second_thread_may_use_neither_a_part_that_waits_nor_the_whole_pool(tmp_path: Path) -> None:
-    with waiting_part("process", tmp_path) as (pool, slow, fast):
+    gate = Gate(tmp_path)
+    with Pool(gated([gate, None]), num_workers=2) as pool:
+        pool.reset()
+        slow, fast = pool.split(2)
+        task = start(slow.step, [7])
+        gate.await_arrival()
         ids = slow.env_ids.tolist()
         for call in (lambda: slow.step([1]), slow.recv, slow.reset, slow.discard, lambda: slow.send([1])):
             with pytest.raises(StateError, match="one thread at a time"):
@@ -114,6 +96,9 @@ def test_a_second_thread_may_use_neither_a_part_that_waits_nor_the_whole_pool(tm
             with pytest.raises(StateError):
                 call()
         assert fast.step([3]).rewards.tolist() == [3]
+        gate.open()
+        assert task.result().rewards.tolist() == [7]
+        assert pool.split(1) == (pool,)
 
 
 @pytest.mark.parametrize("backend", CONCURRENT)
@@ -158,9 +143,10 @@ def full_life(part: Part) -> None:
         part.fork_state(int(part.env_ids[1]), first, state_fns="attributes")
 
 
-def test_every_method_of_a_part_works_while_another_part_waits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", CONCURRENT)
+def test_every_method_of_a_part_works_while_another_part_waits(backend: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with Pool([*gated([gate]), *levelled(3, length=5)], num_workers=4) as pool:
+    with Pool([*gated([gate]), *levelled(3, length=5)], backend=backend, num_workers=4) as pool:
         pool.reset()
         slow, fast = pool.split(2)
         if 0 not in slow.env_ids:
