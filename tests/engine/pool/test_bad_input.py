@@ -194,16 +194,21 @@ def test_empty_env_ids_select_no_env() -> None:
         ({"seed": "abc"}, TypeError, "seed"),
         ({"options": [{}, {}]}, ValueError, "expected 3 reset options, one for each env to reset, got 2"),
         ({"options": 5}, TypeError, "expected options to be a dict, None, or a sequence .*, got 5"),
+        ({"options": "level"}, TypeError, "got 'level'"),
         ({"options": [1, {}, {}]}, TypeError, "expected a dict or None as the options of env 0, got 1"),
-        ({"options": {"f": (i for i in range(3))}}, Exception, "pickle"),
+        ({"options": {"f": (i for i in range(3))}}, TypeError, "pickle"),
     ],
 )
 def test_wrong_seeds_and_options(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
     with Pool(counting(3), backend="serial") as pool:
-        with pytest.raises(error, match=message):
-            pool.reset(**arguments)
-        assert pool.pending == 0
+        pool.set_reset_options({"level": 5})
+        for call in (pool.reset, pool.set_reset_options) if "options" in arguments else (pool.reset,):
+            with pytest.raises(error, match=message):
+                call(**arguments)
+            assert pool.pending == 0
         assert pool.get_attr("episodes") == [0] * 3
+        pool.reset()
+        assert pool.get_attr("last_options") == [{"level": 5}] * 3
 
 
 # -- settings --------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from pairs import each
 from pool_envs import DiceEnv, SampleEnv, assert_same, counting, hooked
 from programs import kill
 
-from remuda import EnvError, Fault, FaultPolicy, Pool, StateError, load_record
+from remuda import EnvError, Fault, FaultPolicy, Pool, StateError, WorkerDiedError, load_record
 from remuda._engine.seeds import Seeds
 from remuda._wire.layout import Layout
 from remuda._worker.reset_defaults import ResetDefaults, SeedBase
@@ -84,6 +84,7 @@ class Journal:
             seeds = self.seeds(i)
             assert len(seeds) > 4
             assert seeds == [formula(seed, i, n) for n in range(len(seeds))]
+            assert {type(seed) for seed in seeds} == {int}
 
 
 def play(backend: Any, num_workers: int, mode: Any, **options: Any) -> list[list[Row]]:
@@ -112,17 +113,6 @@ def test_seeds_follow_the_documented_formula(mode: Any) -> None:
         journal.step(60)
         journal.check_seeds(42)
         assert pool.get_attr("last_seed") == [journal.seeds(i)[-1] for i in range(3)]
-
-
-def test_all_episodes_have_different_seeds() -> None:
-    with per_episode([DiceEnv] * 20, backend="serial", num_workers=1) as pool:
-        journal = Journal(pool)
-        journal.reset(seed=3)
-        journal.step(100)
-        seeds = [seed for i in range(20) for seed in journal.seeds(i)]
-        assert len(set(seeds)) == len(seeds) > 300
-        assert 3 not in seeds
-        assert all(type(seed) is int and 0 <= seed < 2**31 for seed in seeds)
 
 
 def test_resets_without_a_seed_continue_the_sequence() -> None:
@@ -300,22 +290,13 @@ def test_the_successor_of_a_dead_spare_uses_its_seed() -> None:
 @pytest.mark.parametrize("act", [die, raise_value_error])
 def test_a_failed_reset_uses_its_seed(act: Any, tmp_path: Path) -> None:
     """The next attempt uses the next seed, because the env may fail with this seed each time."""
-    with per_episode(hooked(2, reset=once(tmp_path / "failed", act)), faults=RESTART) as pool:
+    env_fns = hooked(2, reset=once(tmp_path / "failed", act))
+    with per_episode(env_fns) as pool, pytest.raises((EnvError, WorkerDiedError), match=f"seed {formula(7, 1, 0)}"):
+        pool.reset(seed=7)
+    (tmp_path / "failed.0").unlink()
+    with per_episode(env_fns, faults=RESTART) as pool:
         assert seeds_in(pool.reset(seed=7).infos) == [formula(7, 0, 0), formula(7, 1, 1)]
         assert seeds_in(pool.reset().infos) == [formula(7, 0, 1), formula(7, 1, 2)]
-
-
-def test_an_env_that_raised_continues_the_sequence_when_it_is_reset(tmp_path: Path) -> None:
-    fails = once(tmp_path / "failed", raise_value_error)
-    with per_episode(hooked(2, step=fails), backend="serial") as pool:
-        pool.reset(seed=7)
-        with pytest.raises(EnvError) as raised:
-            pool.step([1, 1])
-        where = raised.value.failures[0].where
-        assert where is not None
-        assert (where.seed, where.resets_since_seed) == (formula(7, 1, 0), 0)
-        pool.discard()
-        assert seeds_in(pool.reset(env_ids=[1]).infos) == [formula(7, 1, 1)]
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
@@ -332,17 +313,10 @@ def test_fault_reports_have_the_seed_of_the_episode(mode: Any, tmp_path: Path) -
         assert f"seed {formula(7, 1, 2)}, last action" in str(where)
 
 
-def test_a_fault_report_of_the_first_reset_has_its_seed() -> None:
-    with per_episode(hooked(1, which=[0], reset=raise_value_error), backend="serial") as pool:
-        with pytest.raises(EnvError) as raised:
-            pool.reset(seed=3)
-        where = raised.value.failures[0].where
-        assert where is not None
-        assert (where.episode, where.seed) == (0, formula(3, 0, 0))
-
-
 @pytest.mark.parametrize("mode", MODES)
-def test_crash_records_have_the_seed_of_the_episode(mode: Any, tmp_path: Path) -> None:
+def test_errors_and_crash_records_have_the_seed_of_the_episode_and_a_reset_the_next_one(
+    mode: Any, tmp_path: Path
+) -> None:
     fails = once(tmp_path / "failed", raise_value_error, when=lambda env: env.episodes == 3)
     env_fns = hooked(2, length=2, step=fails)
     with per_episode(env_fns, backend="serial", autoreset=mode, crash_dir=tmp_path / "records") as pool:
@@ -350,10 +324,13 @@ def test_crash_records_have_the_seed_of_the_episode(mode: Any, tmp_path: Path) -
         journal.reset(seed=7)
         with pytest.raises(EnvError) as raised:
             journal.step(20)
-    assert raised.value.record is not None
-    start = load_record(raised.value.record).start
-    assert start is not None
-    assert start.seed == formula(7, 1, 2)
+        where = raised.value.failures[0].where
+        assert where is not None and raised.value.record is not None
+        assert (where.seed, where.resets_since_seed) == (formula(7, 1, 2), 0)
+        start = load_record(raised.value.record).start
+        assert start is not None and start.seed == where.seed
+        pool.discard()
+        assert seeds_in(pool.reset(env_ids=[1]).infos) == [formula(7, 1, 3)]
 
 
 # -- random actions ----------------------------------------------------------------------------------------

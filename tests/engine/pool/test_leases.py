@@ -30,12 +30,13 @@ BACKENDS = ("process", "thread", "serial")
 
 
 def test_batches_are_views_that_do_not_overlap() -> None:
-    with Pool([NestedEnv] * 3, num_workers=2, autoreset="same_step") as pool:
+    extras = {"steps": lambda env: env.steps}
+    with Pool([NestedEnv] * 3, num_workers=2, autoreset="same_step", extras=extras) as pool:
         actions = {"push": np.zeros((3, 2)), "keys": (np.zeros(3, int), np.zeros((3, 2), int))}
         pool.reset()
         for _ in range(12):
             batch = pool.step(actions)
-            arrays = [*arrays_of(batch), *leaves(batch.final_obs or {})]
+            arrays = [*arrays_of(batch), batch.extras["steps"], *leaves(batch.final_obs or {})]
             assert all(map(is_view, arrays))
             assert all(array.base is not None and not array.flags.owndata for array in arrays)
             assert all(array.flags.c_contiguous and array.flags.aligned for array in arrays)
@@ -142,6 +143,7 @@ DERIVED: dict[str, Callable[[Batch], Any]] = {
     "rewards": lambda batch: batch.rewards[1:],
     "flag": lambda batch: batch.truncations[:0],
     "infos": lambda batch: batch.infos,
+    "extras": lambda batch: batch.extras["tag"],
     "dlpack": lambda batch: np.from_dlpack(batch.obs),
 }
 COPIES: dict[str, Callable[[Batch], Any]] = {
@@ -165,7 +167,7 @@ class NumberInfoEnv(CountingEnv):
 
 @pytest.mark.parametrize("kind", DERIVED)
 def test_every_view_of_a_frame_holds_it(kind: str) -> None:
-    with Pool([NumberInfoEnv] * 2, backend="serial", frames=2) as pool:
+    with Pool([NumberInfoEnv] * 2, backend="serial", frames=2, extras={"tag": lambda env: env.tag}) as pool:
         pool.reset()
         pool.step([5, 6])
         batch = pool.step([5, 6])

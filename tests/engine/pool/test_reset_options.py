@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from accidents import die, once, raise_value_error
+from accidents import once, raise_value_error
 from failing import MODES
 from odd_exceptions import NeedsArguments, raising
 from pairs import each
@@ -49,19 +49,14 @@ def test_resets_without_options_use_the_set_options(mode: Any) -> None:
         assert pool.get_attr("last_options") == [None, {"level": 8}, None]
         assert levels(pool.reset(seed=3)) == [-1, 8, -1]
         assert pool.get_attr("last_seed") == [3, 4, 5]
+        # options of one reset do not last
+        assert levels(pool.reset(options={"level": 1})) == [1, 1, 1]
+        assert next_levels(pool) == [-1, 8, -1]
+        assert levels(pool.reset(options=[{"level": 2}, None, {}])) == [2, 8, -1]
+        assert next_levels(pool) == [-1, 8, -1]
         pool.set_reset_options(None, env_ids=[1])
         assert next_levels(pool) == [-1, -1, -1]
         assert pool.get_attr("last_options") == [None, None, None]
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_options_of_one_reset_do_not_last(mode: Any) -> None:
-    with Pool(levelled(3, length=1), backend="serial", autoreset=mode) as pool:
-        pool.set_reset_options({"level": 5})
-        assert levels(pool.reset(options={"level": 1})) == [1, 1, 1]
-        assert next_levels(pool) == [5, 5, 5]
-        assert levels(pool.reset(options=[{"level": 2}, None, {}])) == [2, 5, -1]
-        assert next_levels(pool) == [5, 5, 5]
 
 
 def test_options_are_copied_when_set_and_for_each_reset() -> None:
@@ -101,7 +96,8 @@ def test_options_do_not_affect_envs_in_flight(phase: str, backend: Any, tmp_path
     gate = Gate(tmp_path)
     wait = {phase: lambda env, *_: gate.wait() if env.tag == 1 else None}
     with Pool(levelled(3, length=1, **wait), backend=backend, num_workers=1, autoreset="same_step") as pool:
-        pool.set_reset_options({"level": 1})
+        for level in (9, 1):
+            pool.set_reset_options({"level": level})
         pool.send_reset()
         if phase == "step":
             pool.recv()
@@ -114,16 +110,6 @@ def test_options_do_not_affect_envs_in_flight(phase: str, backend: Any, tmp_path
         if phase == "step":
             gate.let_pass()
         assert levels(pool.recv()) == [2, 2, 2]
-
-
-def test_a_reset_uses_the_options_that_were_set_last_before_it_was_sent() -> None:
-    with Pool(levelled(2), backend="serial") as pool:
-        for level in range(10):
-            pool.set_reset_options({"level": level})
-        pool.send_reset()
-        pool.set_reset_options({"level": 99})
-        assert levels(pool.recv()) == [9, 9]
-        assert levels(pool.reset()) == [99, 99]
 
 
 def test_an_env_that_reset_in_advance_resets_again_with_new_options() -> None:
@@ -232,12 +218,6 @@ def test_renewed_envs_use_the_set_options(num_workers: int, mode: Any) -> None:
         assert pool.get_attr("episodes") == [1, 1]
 
 
-def test_a_repeated_reset_uses_the_set_options(tmp_path: Path) -> None:
-    with Pool(levelled(2, reset=once(tmp_path / "failed", die)), faults=RESTART) as pool:
-        pool.set_reset_options({"level": 4})
-        assert levels(pool.reset()) == [4, 4]
-
-
 def test_crash_records_have_the_set_options(tmp_path: Path) -> None:
     env_fns = levelled(1, step=raise_value_error)
     with Pool(env_fns, backend="serial", crash_dir=tmp_path / "records", seeding="per_episode") as pool:
@@ -254,23 +234,12 @@ def test_crash_records_have_the_set_options(tmp_path: Path) -> None:
 # -- mistakes ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"f": (i for i in range(3))}, TypeError, r"^expected reset options that can be pickled, got .* for env 0 \("),
-        ([{}, None, {"f": (i for i in range(3))}], TypeError, r"can be pickled, got .* for env 2 \("),
-        ([{}, {}], ValueError, "expected 3 reset options, one for each env to reset, got 2"),
-        (5, TypeError, "expected options to be a dict, None, or a sequence .*, got 5"),
-        ("level", TypeError, "got 'level'"),
-        ([{}, 1, {}], TypeError, "expected a dict or None as the options of env 1, got 1"),
-    ],
-)
-def test_wrong_options_are_refused(options: Any, error: type[Exception], message: str) -> None:
+def test_the_error_of_options_that_cannot_be_pickled_names_the_env() -> None:
+    stuck = {"f": (i for i in range(3))}
     with Pool(levelled(3), backend="serial", num_workers=2) as pool:
-        pool.set_reset_options({"level": 5})
-        with pytest.raises(error, match=message):
-            pool.set_reset_options(options)
-        assert levels(pool.reset()) == [5, 5, 5]
+        for options, env in ((stuck, 0), ([{}, None, stuck], 2)):
+            with pytest.raises(TypeError, match=rf"^expected .* that can be pickled, got .* for env {env} \("):
+                pool.set_reset_options(options)
 
 
 def test_options_that_cannot_be_unpickled_are_an_error_of_the_env() -> None:

@@ -23,7 +23,7 @@ from remuda import Pool, StateError
 # -- partial sends and receives --------------------------------------------------------------------------
 
 
-def test_sends_and_receives_in_parts() -> None:
+def test_sends_and_receives_in_parts_and_limits_of_recv() -> None:
     with Pool(counting(4), backend="serial", num_workers=2) as pool:
         pool.reset()
         pool.send([10], env_ids=[3])
@@ -38,9 +38,6 @@ def test_sends_and_receives_in_parts() -> None:
         pool.send([1, 2, 3, 4])
         assert pool.recv().env_ids.tolist() == [0, 1, 2, 3]
 
-
-def test_limits_of_recv() -> None:
-    with Pool(counting(4), backend="serial") as pool:
         pool.send_reset()
         assert len(pool.recv(min_envs=4, max_envs=3)) == 3
         assert len(pool.recv(min_envs=4)) == 1  # only one env is left in flight
@@ -155,7 +152,7 @@ def test_recv_with_a_timeout_returns_the_results_that_have_arrived(tmp_path: Pat
 # -- discard and observe ---------------------------------------------------------------------------------
 
 
-def test_discard() -> None:
+def test_discard_drops_results_and_waits_for_envs_in_flight(tmp_path: Path) -> None:
     with Pool(counting(3), backend="serial", num_workers=2) as pool:
         pool.discard()
         pool.reset()
@@ -169,9 +166,6 @@ def test_discard() -> None:
         batch = pool.step([4, 5, 6])
         assert batch.rewards.tolist() == [4, 5, 6]
         assert batch.obs[:, 2].tolist() == [3, 3, 3]
-
-
-def test_discard_waits_for_envs_in_flight(tmp_path: Path) -> None:
     (gate,) = make_gates(tmp_path, 1)
     with Pool(gated([None, gate])) as pool:
         pool.reset()
