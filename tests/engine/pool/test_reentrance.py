@@ -89,15 +89,7 @@ def test_a_close_during_a_call_takes_effect_after_it(text: int) -> None:
 
 def test_a_close_while_an_env_hangs_ends_the_wait() -> None:
     """Env 1 never answers. Env 0 sends the signal and answers."""
-    owner = os.getpid()
-
-    def step(env: Any, action: Any) -> Any:
-        if env.tag == 1:
-            signal.pause()
-        os.kill(owner, signal.SIGUSR1)
-        return env.observe(), 1.0, False, False, {}
-
-    pool = Pool(hooked(2, which=range(2), step=step), num_workers=2)
+    pool = Pool([announcing(1)[0], hooked(2, step=lambda *_: signal.pause())[1]], num_workers=2)
     pool.reset()
     with on_signal(lambda: pool.close(timeout=0)), pytest.raises(ClosedError):
         pool.step([1, 1])
@@ -148,21 +140,13 @@ def test_a_finalizer_that_calls_the_pool_is_refused(name: str) -> None:
         assert pool.step([1, 2]).obs[:, 2].tolist() == [2, 2]
 
 
-def test_a_finalizer_that_closes_the_pool_closes_it_after_the_call() -> None:
+@pytest.mark.parametrize("actions", [(1, 2), (1, 2, 3)], ids=["fitting", "failing"])
+def test_a_finalizer_that_closes_the_pool_closes_it_after_the_call(actions: tuple[int, ...]) -> None:
     pool = Pool(counting(2), num_workers=1)
     pool.reset()
     _Cycle(pool.close)
     with pytest.raises(ClosedError, match="in the course of this call"):
-        pool.step(_Collecting(1, 2))
-    assert pool.closed
-
-
-def test_a_failing_call_raises_closed_error_if_the_pool_was_closed_during_it() -> None:
-    pool = Pool(counting(2), num_workers=1)
-    pool.reset()
-    _Cycle(pool.close)
-    with pytest.raises(ClosedError):
-        pool.step(_Collecting(1, 2, 3))
+        pool.step(_Collecting(*actions))
     assert pool.closed
 
 

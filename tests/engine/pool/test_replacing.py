@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from accidents import kill_myself, once, raise_value_error
 from gymnasium import spaces
-from old_gymnasium import in_mode, require_mode
+from old_gymnasium import HAS_MODES
 from pairs import each
 from pool_envs import CountingEnv, Gate, HookedEnv, counting
 from programs import kill, pids_of
-from vector_envs import PlainVector, plain
+from vector_envs import PlainVector, plain, synced
 
 from remuda import (
     EnvError,
@@ -105,34 +105,31 @@ def test_a_failed_build_keeps_the_old_envs(backend: Any, num_workers: int, close
         pool.call("pid")  # the worker closes env 10 before it answers this call
         assert closed.read_text().split() == ["10"]
         assert pool.step([7, 8, 9]).obs.tolist() == [[0, 1, 1, 7], [1, 1, 1, 8], [2, 1, 1, 9]]
+        with suppress(EnvError):
+            pool.replace([1, 2], [noting(11, closed), fails])
+    assert closed.read_text().split() == ["10", "11"]  # also if the pool is closed at once
 
 
-class OtherSpaces(CountingEnv):
-    def __init__(self) -> None:
-        super().__init__(10)
-        self.observation_space = spaces.Box(-1, 1, (5,), np.int64)
-
-
-class OtherActions(CountingEnv):
-    def __init__(self) -> None:
-        super().__init__(10)
-        self.action_space = spaces.Box(-1, 1, (2,))  # type: ignore[assignment]
-
-
-def no_env() -> Any:
-    return 3
-
-
-def bad(env: Any) -> Callable[[], Any]:
-    return lambda: env
+def with_spaces(**others: spaces.Space[Any]) -> Any:
+    env = CountingEnv(10)
+    vars(env).update(others)
+    return env
 
 
 @each(
     backend__num_workers=BACKENDS,
     env_fn__error__message=[
-        (OtherSpaces, SpaceMismatchError, r"got env 1: shape \(5,\) instead of \(4,\)"),
-        (OtherActions, SpaceMismatchError, "expected every action space to have"),
-        (no_env, InvalidEnvError, "expected the new factory of env 1 to return a gymnasium.Env, got 3"),
+        (
+            partial(with_spaces, observation_space=spaces.Box(-1, 1, (5,), np.int64)),
+            SpaceMismatchError,
+            r"got env 1: shape \(5,\) instead of \(4,\)",
+        ),
+        (
+            partial(with_spaces, action_space=spaces.Box(-1, 1, (2,))),
+            SpaceMismatchError,
+            "expected every action space to have",
+        ),
+        (lambda: 3, InvalidEnvError, "expected the new factory of env 1 to return a gymnasium.Env, got 3"),
         (lambda: gymnasium.vector.SyncVectorEnv([CountingEnv]), InvalidEnvError, "got the vector env"),
     ],
 )
@@ -164,17 +161,8 @@ def test_bad_arguments_of_replace_are_refused_before_anything_is_built() -> None
         assert pool.recv().obs[:, 0].tolist() == [0, 1, 2]
     with Pool(counting(3), spares=1) as pool, pytest.raises(ValueError, match="expected a pool without spares"):
         pool.replace([1], [replacement(10)])
-
-
-def test_factories_need_not_be_pickled_without_worker_processes() -> None:
-    lock = threading.Lock()
-
-    def build() -> CountingEnv:
-        with lock:
-            return CountingEnv(10)
-
-    with Pool(counting(2), backend="serial") as pool:
-        pool.replace(None, [build] * 2)
+    with Pool(counting(2), backend="serial") as pool:  # without processes, nothing is pickled
+        pool.replace(None, [lambda: CountingEnv(10 + lock.locked())] * 2)
         assert pool.reset().obs[:, 0].tolist() == [10, 10]
 
 
@@ -276,11 +264,7 @@ def test_crash_records_name_the_replacement(tmp_path: Path) -> None:
 
 
 def test_spaces_are_those_of_the_replacement() -> None:
-    def bounded() -> CountingEnv:
-        env = CountingEnv(10)
-        env.observation_space = spaces.Box(-5, 5, (4,), np.int64)
-        return env
-
+    bounded = partial(with_spaces, observation_space=spaces.Box(-5, 5, (4,), np.int64))
     for seeding in ("gymnasium", "per_episode"):
         with Pool(counting(3), seeding=seeding) as pool:  # type: ignore[arg-type]
             pool.replace([1], [bounded])
@@ -303,18 +287,11 @@ def test_whole_vector_envs_are_replaced(mode: Any, num_workers: int) -> None:
         pool.send_reset(env_ids=[2, 3])
         assert pool.recv(order="slot").obs[:, 0].tolist() == [10, 11]
         assert pool.step([1] * 4).obs[:, 0].tolist() == [0, 1, 10, 11]
-
-
-def test_a_vector_env_with_another_autoreset_mode_is_refused() -> None:
-    require_mode("same_step")
-
-    def make(mode: str) -> Any:
-        return gymnasium.vector.SyncVectorEnv([CountingEnv] * 2, **in_mode(mode))
-
-    with Pool([partial(make, "same_step")], vector_size=2, autoreset="same_step") as pool:
-        with pytest.raises(ValueError, match="expected vector envs that agree with autoreset='same_step'"):
-            pool.replace([0, 1], [partial(make, "next_step")])
-        assert pool.reset().obs[:, 0].tolist() == [0, 0]
+        if HAS_MODES:
+            other = "next_step" if mode == "same_step" else "same_step"
+            with pytest.raises(ValueError, match=f"expected vector envs that agree with autoreset='{mode}'"):
+                pool.replace([0, 1], synced(counting(2), 2, other))
+            assert pool.step([1] * 4).obs[:, 0].tolist() == [0, 1, 10, 11]
 
 
 def test_replace_discards_a_reset_in_advance() -> None:
@@ -401,11 +378,3 @@ def test_parts_replace_only_their_envs() -> None:
         with pytest.raises(ValueError, match="env_ids"):
             half.replace(rest.env_ids, [replacement(10), replacement(11)])
         rest.recv()
-
-
-def test_close_after_a_failed_build_closes_the_new_envs(closed: Path) -> None:
-    pool = Pool(counting(2), num_workers=1)
-    with suppress(EnvError):
-        pool.replace([0, 1], [noting(10, closed), fails])
-    pool.close()
-    assert closed.read_text().split() == ["10"]

@@ -141,6 +141,17 @@ def test_a_pool_of_one_vector_env(size: int) -> None:
         twins.run(20)
 
 
+def test_infos_of_a_wrapper() -> None:
+    """The wrapper's info is a dict with a mask, but the arrays in the dict have no masks of their own."""
+    with Pool([lambda: RecordEpisodeStatistics(SyncVectorEnv(ending(2)))] * 2, vector_size=2) as pool:
+        pool.reset()
+        for _ in range(3):
+            batch = pool.step([1, 2, 3, 4])
+        ends = [info.get("episode") for info in batch.infos]
+        assert [ends[0], ends[2]] == [None, None]
+        assert [(end["r"], end["l"]) for end in ends[1::2]] == [(6.0, 3), (12.0, 3)]
+
+
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 def test_vector_envs_with_text_observations(mode: Any) -> None:
     fns: list[EnvFn] = [lambda: TextEnv(2)] * 4
@@ -151,26 +162,6 @@ def test_vector_envs_with_text_observations(mode: Any) -> None:
             batch = pool.step(texts)
             assert batch.obs == tuple(text * 2 for text in texts)
             assert batch.rewards.tolist() == [len(text) for text in texts]
-
-
-# -- vector envs that are not Gymnasium's ----------------------------------------------------------------
-
-
-def test_infos_of_a_wrapper() -> None:
-    """The wrapper's info is a dict with a mask, but the arrays in the dict have no masks of their own."""
-
-    def build() -> Any:
-        return RecordEpisodeStatistics(SyncVectorEnv(ending(2)))
-
-    with Pool([build, build], vector_size=2) as pool:
-        pool.reset()
-        for _ in range(3):
-            batch = pool.step([1, 2, 3, 4])
-        ends = [info.get("episode") for info in batch.infos]
-        assert ends[0] is None
-        assert ends[2] is None
-        assert (ends[1]["r"], ends[1]["l"]) == (6.0, 3)
-        assert (ends[3]["r"], ends[3]["l"]) == (12.0, 3)
 
 
 # -- seeds, options, env ids -----------------------------------------------------------------------------
@@ -211,6 +202,10 @@ def test_options_must_be_equal_for_all_slots_of_a_vector_env(pool: Pool) -> None
     pool.reset(env_ids=range(4), options=[masks[0], masks[0], None, None])
     assert_same(resets_of(pool)[0]["options"], masks[0])
     assert resets_of(pool)[1] == {}
+    with pytest.raises(ValueError, match="vector_size=2: vector envs reset theirs by themselves"):
+        pool.set_reset_options({"level": 1})
+    pool.reset()
+    assert resets_of(pool) == [{}] * 3
 
 
 @pytest.mark.parametrize("kind", [list, np.array])
@@ -257,21 +252,11 @@ def test_partial_batches_have_whole_vector_envs(pool: Pool) -> None:
         assert all(batch.env_ids[::2] + 1 == batch.env_ids[1::2])
         seen += batch.env_ids.tolist()
     assert sorted(seen) == list(range(6))
-
-
-def test_max_envs_must_be_a_multiple_of_vector_size(pool: Pool) -> None:
     pool.send_reset()
     pool.recv(min_envs=6, max_envs=4)
     with pytest.raises(ValueError, match="expected max_envs to be a multiple of vector_size=2, or None, got 3"):
         pool.recv(max_envs=3)
     assert len(pool.recv(max_envs=2)) == 2
-
-
-def test_set_reset_options_is_refused_for_vector_envs(pool: Pool) -> None:
-    with pytest.raises(ValueError, match="vector_size=2: vector envs reset theirs by themselves"):
-        pool.set_reset_options({"level": 1})
-    pool.reset()
-    assert resets_of(pool) == [{}] * 3
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3])
