@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from accidents import raise_value_error
-from pool_envs import EnvFn, Gate, HookedEnv, counting, hooked
+from pool_envs import EnvFn, Gate, HookedEnv, begun, counting, hooked
 from programs import kill
 
 from remuda import Batch, Pool, StateError, WorkerDiedError
@@ -78,8 +78,7 @@ def test_each_env_returns_the_rows_and_infos_that_it_returns_alone(num_workers: 
 
 def test_other_envs_step_while_one_env_resets(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with Pool(waiting_for(gate), autoreset="background") as pool:
-        pool.reset()
+    with begun(waiting_for(gate), autoreset="background") as pool:
         for _ in range(2):
             batch = pool.step([7, 8])
         assert batch.terminations.all()
@@ -99,8 +98,7 @@ def test_other_envs_step_while_one_env_resets(tmp_path: Path) -> None:
 
 def test_a_reset_begins_before_the_end_is_received_and_sends_to_its_env_are_refused(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with Pool(waiting_for(gate, length=1), autoreset="background") as pool:
-        pool.reset()
+    with begun(waiting_for(gate, length=1), autoreset="background") as pool:
         pool.send([1, 1])
         gate.await_arrival()  # the reset has begun before any further call of the pool
         assert pool.recv().terminations.all()
@@ -112,8 +110,7 @@ def test_a_reset_begins_before_the_end_is_received_and_sends_to_its_env_are_refu
 
 
 def test_a_requested_reset_resets_once_more() -> None:
-    with Pool(counting(2, length=1), autoreset="background", backend="serial") as pool:
-        pool.reset()
+    with begun(counting(2, length=1), autoreset="background", backend="serial") as pool:
         assert pool.step([1, 1]).terminations.all()
         pool.recv()
         assert pool.reset(seed=4, options={"a": 1}).obs[:, 1].tolist() == [3, 3]
@@ -122,8 +119,7 @@ def test_a_requested_reset_resets_once_more() -> None:
 
 
 def test_discard_leaves_every_env_in_an_episode() -> None:
-    with Pool(uneven(5), autoreset="background", backend="serial", num_workers=2) as pool:
-        pool.reset()
+    with begun(uneven(5), autoreset="background", backend="serial", num_workers=2) as pool:
         pool.send([1] * 5)
         pool.discard()
         assert pool.pending == 0
@@ -135,8 +131,7 @@ def test_discard_leaves_every_env_in_an_episode() -> None:
 
 def test_recv_raises_a_death_that_precedes_the_background_reset(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with Pool(waiting_for(gate, length=1), autoreset="background") as pool:
-        pool.reset()
+    with begun(waiting_for(gate, length=1), autoreset="background") as pool:
         pool.send([1, 1])
         gate.await_arrival()
         kill(pool, 0)
@@ -154,8 +149,7 @@ def test_an_episode_that_a_fault_cut_off_is_followed_by_a_reset() -> None:
         if env.total_steps == 2:
             raise_value_error()
 
-    with Pool(hooked(2, (0,), step=raise_at_two), autoreset="background", backend="serial", faults="restart") as pool:
-        pool.reset()
+    with begun(hooked(2, (0,), step=raise_at_two), autoreset="background", backend="serial", faults="restart") as pool:
         pool.step([1, 1])
         batch = pool.step([2, 2])
         assert batch.truncations.tolist() == [True, False]

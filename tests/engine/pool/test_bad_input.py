@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from old_gymnasium import GYMNASIUM_MODES
-from pool_envs import CountingEnv, NestedEnv, SampleEnv, counting, hooked
+from pool_envs import CountingEnv, NestedEnv, SampleEnv, begun, counting, hooked
 
 from remuda import (
     ClosedError,
@@ -112,8 +112,7 @@ BAD_ACTIONS: list[tuple[Any, Any, str]] = [
 
 @pytest.mark.parametrize(("env_fns", "actions", "message"), BAD_ACTIONS)
 def test_actions_that_do_not_fit(env_fns: Any, actions: Any, message: str) -> None:
-    with Pool(env_fns, backend="serial", num_workers=2) as pool:
-        pool.reset()
+    with begun(env_fns, backend="serial", num_workers=2) as pool:
         for send in (pool.send, pool.step):
             with pytest.raises(InvalidActionError, match=f"^expected .*{message}"):
                 send(actions)
@@ -137,8 +136,7 @@ BAD_IDS: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("env_ids", "message"), BAD_IDS)
 def test_wrong_env_ids(env_ids: Any, message: str) -> None:
-    with Pool(counting(3), backend="serial") as pool:
-        pool.reset()
+    with begun(counting(3), backend="serial") as pool:
         n = len(env_ids) if isinstance(env_ids, (list, np.ndarray)) else 1
         for call in (
             lambda: pool.send([1] * n, env_ids=env_ids),
@@ -162,16 +160,14 @@ def test_wrong_env_ids(env_ids: Any, message: str) -> None:
     + [np.array([2, 0], dtype) for dtype in (np.int8, np.int64, np.uint64, ">i8")],
 )
 def test_env_ids_of_many_kinds(env_ids: Any) -> None:
-    with Pool(counting(3), backend="serial") as pool:
-        pool.reset()
+    with begun(counting(3), backend="serial") as pool:
         pool.send([7, 8], env_ids=env_ids)
         batch = pool.recv()
         assert dict(zip(batch.env_ids.tolist(), batch.rewards.tolist(), strict=True)) == {2: 7.0, 0: 8.0}
 
 
 def test_empty_env_ids_select_no_env() -> None:
-    with Pool(counting(2), backend="serial") as pool:
-        pool.reset()
+    with begun(counting(2), backend="serial") as pool:
         pool.send([], env_ids=[])
         assert pool.pending == 0
         assert pool.call("pid", env_ids=[]) == []
@@ -341,8 +337,7 @@ def test_recv_before_send() -> None:
 
 
 def test_send_twice() -> None:
-    with Pool(counting(3), backend="serial") as pool:
-        pool.reset()
+    with begun(counting(3), backend="serial") as pool:
         pool.send([1, 2], env_ids=[0, 2])
         with pytest.raises(StateError, match="expected envs whose last result was received, but env 2 is in flight"):
             pool.send([5, 6], env_ids=[1, 2])

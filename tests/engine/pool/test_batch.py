@@ -10,14 +10,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 from accidents import raise_value_error
-from pool_envs import NestedEnv, counting, hooked
+from pool_envs import NestedEnv, begun, counting, hooked
 
 from remuda import Batch, Pool
 
 
 def test_arrays_are_made_once_can_be_set_and_outlive_the_pool() -> None:
-    with Pool(counting(3), num_workers=1) as pool:
-        pool.reset()
+    with begun(counting(3), num_workers=1) as pool:
         batch = pool.step([3, 4, 5])
         assert batch.obs is batch.obs
         assert batch.rewards is batch.rewards
@@ -31,8 +30,7 @@ def test_arrays_are_made_once_can_be_set_and_outlive_the_pool() -> None:
 
 
 def test_a_copy_of_a_batch_has_the_same_values_and_a_deep_copy_its_own_arrays() -> None:
-    with Pool([NestedEnv] * 2, backend="serial", autoreset="same_step", frames=2) as pool:
-        pool.reset(seed=0)
+    with begun([NestedEnv] * 2, backend="serial", autoreset="same_step", frames=2, seed=0) as pool:
         for _ in range(12):
             batch = pool.step({"push": np.zeros((2, 2)), "keys": ([0, 0], np.zeros((2, 2), int))})
             for other in (copy.copy(batch), copy.deepcopy(batch)):
@@ -46,8 +44,7 @@ def test_a_copy_of_a_batch_has_the_same_values_and_a_deep_copy_its_own_arrays() 
         batch.rewards[:] = 99
         assert repr(other.obs) == first != repr(batch.obs)
         assert 99 not in other.rewards
-    with Pool(hooked(2, step=raise_value_error), backend="serial", faults="restart") as pool:
-        pool.reset(seed=0)
+    with begun(hooked(2, step=raise_value_error), backend="serial", faults="restart", seed=0) as pool:
         batch = pool.step([0, 0])
         fault, other = (one.infos[1]["fault"] for one in (batch, copy.deepcopy(batch)))
         assert str(other) == str(fault) and repr(other.error) == repr(fault.error)
@@ -79,8 +76,7 @@ def test_a_closed_pool_is_freed_without_a_collection() -> None:
     gc.collect()
     gc.disable()
     try:
-        pool = Pool(counting(2), backend="serial")
-        pool.reset()
+        pool = begun(counting(2), backend="serial")
         pool.step([1, 1])
         pool.close()
         gone = weakref.ref(pool)

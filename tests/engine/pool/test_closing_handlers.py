@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pairs import each
-from pool_envs import hooked
+from pool_envs import begun, hooked
 
 from remuda import ClosedError, FaultPolicy, Pool
 
@@ -60,8 +60,7 @@ def closing_handlers(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 def test_a_handler_of_an_envs_output_closes_the_pool(
     use: str, output: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Pool(hooked(2, which=(1,), step=output)) as pool:
-        pool.reset()
+    with begun(hooked(2, which=(1,), step=output)) as pool:
         with closing_handlers(pool, monkeypatch), pytest.raises(ClosedError, match="the pool is closed"):
             USES[use](pool)
         assert pool.closed
@@ -71,8 +70,7 @@ def test_a_handler_of_an_envs_output_closes_the_pool(
 @each(use=list(USES), backend=["process", "thread", "serial"])
 def test_a_handler_of_a_fault_report_closes_the_pool(use: str, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     faults = FaultPolicy("restart", backoff=0)
-    with Pool(hooked(2, which=(1,), step=fail), backend=backend, faults=faults) as pool:
-        pool.reset()
+    with begun(hooked(2, which=(1,), step=fail), backend=backend, faults=faults) as pool:
         with closing_handlers(pool, monkeypatch), pytest.raises(ClosedError, match="the pool is closed"):
             USES[use](pool)
         assert pool.closed

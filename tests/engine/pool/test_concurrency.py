@@ -14,6 +14,7 @@ from pool_envs import (
     Gate,
     Gauge,
     HookedEnv,
+    begun,
     counting,
     make_gates,
     rewards,
@@ -42,8 +43,7 @@ def gauged(n: int, gauge: Gauge, gates: Sequence[Gate | None] | None = None) -> 
 @each(backend=["process", "thread"], limit=[1, 2])
 def test_no_more_workers_run_at_once_than_allowed(limit: int, backend: Any, tmp_path: Path) -> None:
     gauge = Gauge(tmp_path / "gauge")
-    with Pool(gauged(6, gauge), backend=backend, num_workers=4, max_concurrency=limit) as pool:
-        pool.reset()
+    with begun(gauged(6, gauge), backend=backend, num_workers=4, max_concurrency=limit) as pool:
         for _ in range(20):
             pool.step([0] * 6)
         for _ in range(20):

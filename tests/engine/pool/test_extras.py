@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from accidents import once
 from gymnasium import spaces
-from pool_envs import CountingEnv, counting, hooked
+from pool_envs import CountingEnv, begun, counting, hooked
 from vector_envs import plain, synced
 
 from remuda import EnvError, FaultPolicy, InvalidEnvError, Pool, StepColumn
@@ -37,8 +37,7 @@ BOTH = {"seen": seen, "steps": steps}
 
 
 def test_rollouts_of_partial_batches_have_extras() -> None:
-    with Pool(counting(4, 3), num_workers=4, extras=BOTH) as pool:
-        pool.reset()
+    with begun(counting(4, 3), num_workers=4, extras=BOTH) as pool:
         rollout = pool.rollout(5)
         for step in rollout.partial(1):
             np.testing.assert_array_equal(step.extras["steps"], step.obs[:, 2])
@@ -176,8 +175,7 @@ def test_an_exception_of_a_function_is_a_fault_of_the_env_and_names_the_function
             raise KeyError("nothing here")
         return np.zeros(3 if env.steps == 3 else 2)
 
-    with Pool(counting(2), backend="serial", num_workers=1, extras={"steps": steps, "picky": picky}) as pool:
-        pool.reset()
+    with begun(counting(2), backend="serial", num_workers=1, extras={"steps": steps, "picky": picky}) as pool:
         pool.step([0, 0])
         with pytest.raises(EnvError, match=r"extras\['picky'\] raised KeyError: 'nothing here'") as raised:
             pool.step([0, 0])
@@ -202,8 +200,7 @@ def test_replacements_and_successors_need_the_same_columns(tmp_path: Path) -> No
             accidents.kill_myself()
 
     policy = FaultPolicy("restart", backoff=0, max_restarts=1)
-    with Pool(hooked(2, step=fail), faults=policy, extras={"row": row}) as pool:
-        pool.reset()
+    with begun(hooked(2, step=fail), faults=policy, extras={"row": row}) as pool:
         wrong = r"extras\['row'\].*the shape \(3,\) and dtype int64 for env"
         with pytest.raises(InvalidEnvError, match=f"{wrong} 0"):
             pool.replace([0], [lambda: CountingEnv(9)])
@@ -250,8 +247,7 @@ def test_a_step_column_is_zero_in_the_row_of_a_fault(mode: Any, tmp_path: Path) 
     extras = {"value": StepColumn(lambda env: [env.steps, 5], (2,), np.float32)}
     env_fns = hooked(2, [0], step=once(tmp_path / "once", accidents.die, lambda env: env.steps == 2))
     policy = FaultPolicy("restart", backoff=0)
-    with Pool(env_fns, num_workers=2, extras=extras, autoreset=mode, faults=policy) as pool:
-        pool.reset()
+    with begun(env_fns, num_workers=2, extras=extras, autoreset=mode, faults=policy) as pool:
         values = []
         for _ in range(4):
             values.append(pool.step([1, 1]).extras["value"].tolist())
@@ -263,8 +259,7 @@ def test_a_step_column_is_zero_in_the_row_of_a_fault(mode: Any, tmp_path: Path) 
 def test_step_columns_in_rollouts_and_in_tensors() -> None:
     torch = pytest.importorskip("torch")
     extras = {"then": StepColumn(steps, (), np.int64), **BOTH}
-    with Pool(counting(2, 3), extras=extras, autoreset="same_step") as pool:
-        pool.reset()
+    with begun(counting(2, 3), extras=extras, autoreset="same_step") as pool:
         rollout = pool.rollout(4)
         for step in rollout:
             assert list(step.extras) == ["seen", "steps"]

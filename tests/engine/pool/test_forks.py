@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from pool_envs import CountingEnv, assert_same, counting, hooked
+from pool_envs import CountingEnv, assert_same, begun, counting, hooked
 from rollout_envs import fill
 
 from remuda import Batch, Pool, StateError
@@ -67,8 +67,7 @@ def scored(env: Any, action: Any) -> Any:
 
 def test_a_childs_batch_keeps_its_values_while_the_pool_steps() -> None:
     """The copy stays valid after the parent drops the batch and reuses its memory many times."""
-    with Pool(hooked(4, range(4), length=3, step=scored), num_workers=2, autoreset="same_step") as pool:
-        pool.reset()
+    with begun(hooked(4, range(4), length=3, step=scored), num_workers=2, autoreset="same_step") as pool:
         pool.step([1] * 4)  # its info key has a column after this step
         held = [pool.step([10 + i] * 4) for i in range(3)]
         before = [arrays(batch) for batch in held]
@@ -87,8 +86,7 @@ def test_parent_and_child_do_not_see_each_others_writes() -> None:
         batch.rewards[:] = -7
         return [before, arrays(batch)]
 
-    with Pool(counting(3)) as pool:
-        pool.reset()
+    with begun(counting(3)) as pool:
         batch = pool.step([1, 2, 3])
         before = arrays(batch)
         child = Child(write)
@@ -153,8 +151,7 @@ def test_a_childs_calls_of_the_pool_are_refused() -> None:
                 messages.append(str(error))
         return messages
 
-    with Pool(counting(2)) as pool:
-        pool.reset()
+    with begun(counting(2)) as pool:
         messages = Child(use).ask()
         assert len(messages) == 6
         assert all(
@@ -193,8 +190,7 @@ def test_a_factory_may_hold_a_batch_of_another_pool() -> None:
 
 
 def test_a_closed_pools_memory_is_freed_though_another_pool_has_forked_workers() -> None:
-    pool = Pool(counting(2))
-    pool.reset()
+    pool = begun(counting(2))
     with Pool(counting(1), start_method="fork") as other:
         maps = other.apply(lambda env: Path("/proc/self/maps").read_text())[0]
         assert maps.count("memfd:remuda") == 1  # the other pool's own memory
@@ -225,8 +221,7 @@ def test_a_fork_copies_only_held_frames() -> None:
                 return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Rss:"))
         return -1
 
-    with Pool([Filling] * 16, num_workers=2, frames=32) as pool:
-        pool.reset()
+    with begun([Filling] * 16, num_workers=2, frames=32) as pool:
         for i in range(40):
             batch = pool.step([i] * 16)
         held = 16 << 16
@@ -256,8 +251,7 @@ def test_a_child_drops_rollouts_while_a_thread_of_the_parent_reserves_memory() -
         held.clear()
         return True
 
-    with Pool([Filling] * 2) as pool:
-        pool.reset()
+    with begun([Filling] * 2) as pool:
         held.append(fill(pool.rollout(2), 1))
         interval = sys.getswitchinterval()
         sys.setswitchinterval(1000)

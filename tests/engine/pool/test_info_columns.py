@@ -20,7 +20,7 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 from old_gymnasium import FINAL_OBS, sync_vector_env
-from pool_envs import EnvFn, Info, StepResult, assert_same
+from pool_envs import EnvFn, Info, StepResult, assert_same, begun
 
 from remuda import FaultPolicy, Pool
 
@@ -105,6 +105,7 @@ def wild_infos(depth: int = 2) -> st.SearchStrategy[dict[Any, Any]]:
 def info_pool(scripts: Sequence[Any], mode: str, **options: Any) -> Iterator[Pool]:
     fns: list[EnvFn] = [functools.partial(ScriptedInfoEnv, script) for script in scripts]
     with Pool(fns, autoreset=mode, log_advice=False, **{"backend": "serial", **options}) as pool:  # type: ignore[arg-type]
+        pool.reset()
         yield pool
 
 
@@ -119,7 +120,6 @@ def test_infos_equal_those_of_gymnasiums_vector_env(mode: str, scripts: list[Any
     vector_env = sync_vector_env([functools.partial(ScriptedInfoEnv, script) for script in scripts], mode)
     vector_env.reset()
     with info_pool(scripts, mode) as pool:
-        pool.reset()
         for i in range(3 * STEPS):
             try:
                 expected = vector_env.step(no_actions(len(scripts)))[4]
@@ -142,7 +142,6 @@ def test_each_info_equals_the_envs_info(mode: str, scripts: list[Any]) -> None:
     twins = [ScriptedInfoEnv(script) for script in scripts]
     due = [False] * len(twins)
     with info_pool(scripts, mode) as pool:
-        pool.reset()
         for i in range(8):
             expected = [_expected_info(twin, j, due, mode) for j, twin in enumerate(twins)]
             infos = pool.step(no_actions(len(twins))).infos
@@ -247,8 +246,9 @@ def test_casts_raise_if_numpy_is_set_to_raise(obs: Any, setting: str) -> None:
 
 def test_the_terminal_observation_in_infos_is_not_cast() -> None:
     obs = np.array([0.1, 0.2])
-    with Pool([functools.partial(ScriptedInfoEnv, [({}, True)], obs)], autoreset="same_step", backend="serial") as pool:
-        pool.reset()
+    with begun(
+        [functools.partial(ScriptedInfoEnv, [({}, True)], obs)], autoreset="same_step", backend="serial"
+    ) as pool:
         for _ in range(3):
             batch = pool.step(no_actions(1))
             assert_same(batch.infos[0]["final_obs"], obs)
@@ -276,7 +276,6 @@ class OwnDict(dict[str, Any]):
 def test_an_episode_info_that_is_no_plain_dict_of_numbers_is_unchanged(odd: Any, mode: str) -> None:
     plain = {"episode": EPISODE}
     with info_pool([[(plain, True), (odd, True)]], mode) as pool:
-        pool.reset()
         seen = []
         for _ in range(3 * STEPS):
             batch = pool.step(no_actions(1))
@@ -291,7 +290,6 @@ def test_an_info_may_contain_itself() -> None:
     info: Info = {"x": 1.0}
     info["me"] = info
     with info_pool([[(info, False)]], "next_step") as pool:
-        pool.reset()
         for _ in range(3):
             infos = pool.step(no_actions(1)).infos[0]
             assert infos["me"]["me"]["me"]["x"] == 1.0
@@ -299,7 +297,6 @@ def test_an_info_may_contain_itself() -> None:
 
 def test_ever_new_keys_do_not_exhaust_the_columns() -> None:
     with info_pool([[({f"key {i}": {"n": i}}, False) for i in range(1500)]] * 2, "next_step") as pool:
-        pool.reset()
         for i in range(1500):
             assert list(pool.step(no_actions(2)).infos) == [{f"key {i}": {"n": i}}] * 2
 
@@ -377,8 +374,7 @@ def test_the_end_of_one_env_and_the_reset_of_another_share_a_row(options: Any) -
     """Two envs write columns of the same row."""
     script = [({"lives": 3, "episode": EPISODE}, False), ({"lives": 2, "episode": EPISODE}, True)]
     fns: list[EnvFn] = [functools.partial(ScriptedInfoEnv, script)] * (2 + options.get("spares", 0))
-    with Pool(fns, autoreset="same_step", log_advice=False, **options) as pool:
-        pool.reset()
+    with begun(fns, autoreset="same_step", log_advice=False, **options) as pool:
         for i in range(12):
             for info in pool.step(no_actions(2)).infos:
                 if i % 2 == 0:
@@ -392,7 +388,6 @@ def test_stacked_arrays_do_not_share_memory() -> None:
     """The arrays of one info are separate, as Gymnasium's are, even if its keys arrive together."""
     ends: Info = {"episode": {"r": 1.0, "l": 2}, "often": 3}
     with info_pool([[(ends, False), ({"often": 1}, False)], [({"often": 2}, False)] * 2], "next_step") as pool:
-        pool.reset()
         for _ in range(3):  # all keys have columns by the third step
             batch = pool.step(no_actions(2))
         stacked, apart = batch.stack_infos(), batch.infos.stack()

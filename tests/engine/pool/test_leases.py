@@ -18,7 +18,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pairs import each
-from pool_envs import CountingEnv, NestedEnv, counting, with_infos
+from pool_envs import CountingEnv, NestedEnv, begun, counting, with_infos
 from programs import Script, collect
 
 from remuda import Batch, Pool, _core
@@ -167,8 +167,7 @@ class NumberInfoEnv(CountingEnv):
 
 @pytest.mark.parametrize("kind", DERIVED)
 def test_every_view_of_a_frame_holds_it(kind: str) -> None:
-    with Pool([NumberInfoEnv] * 2, backend="serial", frames=2, extras={"tag": lambda env: env.tag}) as pool:
-        pool.reset()
+    with begun([NumberInfoEnv] * 2, backend="serial", frames=2, extras={"tag": lambda env: env.tag}) as pool:
         pool.step([5, 6])
         batch = pool.step([5, 6])
         held = DERIVED[kind](batch)
@@ -185,8 +184,7 @@ def test_every_view_of_a_frame_holds_it(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", COPIES)
 def test_copies_do_not_hold_the_frame(kind: str) -> None:
-    with Pool(with_infos(2, lambda tag, count: {"n": count, "v": np.arange(3)}), backend="serial", frames=2) as pool:
-        pool.reset()
+    with begun(with_infos(2, lambda tag, count: {"n": count, "v": np.arange(3)}), backend="serial", frames=2) as pool:
         pool.step([1, 1])
         batch = pool.step([1, 1])
         kept = COPIES[kind](batch)
@@ -267,8 +265,7 @@ def test_arrays_outlive_the_pool(how: str, backend: Any) -> None:
 
 
 def test_partial_batches_are_copies() -> None:
-    with Pool(counting(4), num_workers=2) as pool:
-        pool.reset()
+    with begun(counting(4), num_workers=2) as pool:
         pool.send([1, 2], env_ids=[3, 0])
         first = pool.recv()
         assert sorted(zip(first.env_ids.tolist(), first.rewards.tolist(), strict=True)) == [(0, 2.0), (3, 1.0)]
@@ -283,8 +280,7 @@ def test_partial_batches_are_copies() -> None:
 
 def test_frames_received_in_parts_are_reused() -> None:
     """A frame returns to the pool even if it was received in pieces, discarded, or partly failed."""
-    with Pool(counting(3), backend="serial", frames=2) as pool:
-        pool.reset()
+    with begun(counting(3), backend="serial", frames=2) as pool:
         for _ in range(10):
             pool.send([1, 2, 3])
             assert len(pool.recv(max_envs=1)) == 1

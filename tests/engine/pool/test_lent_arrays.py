@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from arena_views import arrays_of, is_view
-from pool_envs import counting
+from pool_envs import begun, counting
 
 from remuda import Pool, StateError
 
@@ -44,8 +44,7 @@ def test_changes_to_an_array_object_do_not_affect_later_batches(is_held: bool, c
 
 @pytest.mark.filterwarnings("ignore:Setting the:DeprecationWarning")
 def test_a_changed_array_object_holds_its_frame() -> None:
-    with Pool(counting(2), backend="serial", frames=2) as pool:
-        pool.reset()
+    with begun(counting(2), backend="serial", frames=2) as pool:
         pool.step([1, 1])
         batch = pool.step([5, 6])
         obs = batch.obs
@@ -61,8 +60,7 @@ def test_a_changed_array_object_holds_its_frame() -> None:
 
 def test_an_array_with_a_weak_reference_ends_when_dropped() -> None:
     """The weak reference ends with the batch and never refers to an array with another batch's values."""
-    with Pool(counting(2), num_workers=1) as pool:
-        pool.reset()
+    with begun(counting(2), num_workers=1) as pool:
         ended: list[int] = []
         for i in range(8):
             batch = pool.step([i, i])
@@ -80,8 +78,7 @@ def test_an_array_with_a_weak_reference_ends_when_dropped() -> None:
 
 def test_a_callback_of_a_weak_reference_cannot_split_the_pool() -> None:
     """The callback of the weak reference runs during the next call, and its split is refused."""
-    with Pool(counting(4), backend="serial") as pool:
-        pool.reset()
+    with begun(counting(4), backend="serial") as pool:
         refused = []
 
         def divide(_: object) -> None:

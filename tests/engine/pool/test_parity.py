@@ -16,7 +16,7 @@ from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import batch_space, iterate
 from old_gymnasium import FINAL_OBS, discrete, sync_vector_env
 from pairs import each
-from pool_envs import CountingEnv, EnvFn, Info, NestedEnv, assert_same, counting, hooked, with_infos
+from pool_envs import CountingEnv, EnvFn, Info, NestedEnv, assert_same, begun, counting, hooked, with_infos
 
 from remuda import Batch, Pool
 
@@ -281,8 +281,7 @@ def test_an_info_may_have_a_huge_int() -> None:
 
 
 def test_the_caller_may_change_an_info() -> None:
-    with Pool(with_infos(2, arrays, length=1000), backend="serial") as pool:
-        pool.reset()
+    with begun(with_infos(2, arrays, length=1000), backend="serial") as pool:
         batch = pool.step([0, 0])
         batch.infos[0]["vector"][:] = 99
         batch.infos.stack()["vector"][:] = 98

@@ -12,7 +12,7 @@ from accidents import raise_value_error
 from arena_views import is_view
 from hypothesis import given
 from hypothesis import strategies as st
-from pool_envs import Gate, NestedEnv, TextEnv, counting, gated, hooked
+from pool_envs import Gate, NestedEnv, TextEnv, begun, counting, gated, hooked
 from programs import collect
 
 from remuda import EnvError, InvalidActionError, Pool, StateError
@@ -140,8 +140,7 @@ def test_parts_with_nested_observations_and_objects(make: Callable[[], Any]) -> 
 
 
 def test_a_split_pool_is_used_through_its_parts() -> None:
-    with Pool(counting(4), backend="serial") as pool:
-        pool.reset()
+    with begun(counting(4), backend="serial") as pool:
         first, second = pool.split(2)
         uses: list[Callable[[], Any]] = [
             lambda: pool.step([1] * 4), lambda: pool.send([1], [0]), lambda: pool.recv(),
@@ -259,8 +258,7 @@ def test_a_fault_is_pending_until_its_own_part_receives_it() -> None:
 
 
 def test_spares_serve_all_parts() -> None:
-    with Pool(counting(6, length=1), spares=2) as pool:
-        pool.reset(seed=0)
+    with begun(counting(6, length=1), spares=2, seed=0) as pool:
         first, second = pool.split(2)
         for part in (first, second):
             assert part.step([1, 1]).terminations.all()
@@ -272,8 +270,7 @@ def test_a_batch_of_all_envs_is_in_order_beside_held_batches_of_parts(tmp_path: 
     """The batches that two parts hold must leave a frame free in both."""
     gate = Gate(tmp_path)
     fns = [*hooked(1, (0,), step=lambda env, action: gate.wait() if action == 5 else None), *counting(4)[1:]]
-    with Pool(fns, backend="thread", frames=3) as pool:
-        pool.reset()
+    with begun(fns, backend="thread", frames=3) as pool:
         first, second = pool.split(2)
         held = [first.reset(), first.step([1, 1])]
         late = [second.reset(), second.step([1, 1])]

@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 import pytest
 from pairs import each
-from pool_envs import counting, hooked
+from pool_envs import begun, counting, hooked
 
 from remuda import ClosedError, EnvError, Pool, StateError
 
@@ -62,8 +62,7 @@ def on_signal(act: Callable[[], Any]) -> Iterator[list[BaseException]]:
 
 @each(name=sorted(CALLS), text=[0, 300_000])
 def test_a_signal_handler_that_calls_the_pool_is_refused(name: str, text: int) -> None:
-    with Pool(announcing(2, text), num_workers=2) as pool:
-        pool.reset()
+    with begun(announcing(2, text), num_workers=2) as pool:
         with on_signal(lambda: CALLS[name](pool)) as raised:
             while not raised:  # a signal may also arrive between two calls into the core
                 pool.split(1)
@@ -76,8 +75,7 @@ def test_a_signal_handler_that_calls_the_pool_is_refused(name: str, text: int) -
 
 @pytest.mark.parametrize("text", [0, 300_000])
 def test_a_close_during_a_call_takes_effect_after_it(text: int) -> None:
-    pool = Pool(announcing(2, text), num_workers=2)
-    pool.reset()
+    pool = begun(announcing(2, text), num_workers=2)
     workers = pool.workers
     with on_signal(pool.close) as raised, pytest.raises(ClosedError):
         for _ in range(1000):
@@ -89,8 +87,7 @@ def test_a_close_during_a_call_takes_effect_after_it(text: int) -> None:
 
 def test_a_close_while_an_env_hangs_ends_the_wait() -> None:
     """Env 1 never answers. Env 0 sends the signal and answers."""
-    pool = Pool([announcing(1)[0], hooked(2, step=lambda *_: signal.pause())[1]], num_workers=2)
-    pool.reset()
+    pool = begun([announcing(1)[0], hooked(2, step=lambda *_: signal.pause())[1]], num_workers=2)
     with on_signal(lambda: pool.close(timeout=0)), pytest.raises(ClosedError):
         pool.step([1, 1])
     assert pool.closed
@@ -142,8 +139,7 @@ def test_a_finalizer_that_calls_the_pool_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("actions", [(1, 2), (1, 2, 3)], ids=["fitting", "failing"])
 def test_a_finalizer_that_closes_the_pool_closes_it_after_the_call(actions: tuple[int, ...]) -> None:
-    pool = Pool(counting(2), num_workers=1)
-    pool.reset()
+    pool = begun(counting(2), num_workers=1)
     _Cycle(pool.close)
     with pytest.raises(ClosedError, match="in the course of this call"):
         pool.step(_Collecting(*actions))

@@ -18,7 +18,7 @@ from accidents import kill_myself, once, raise_value_error
 from gymnasium import spaces
 from old_gymnasium import HAS_MODES
 from pairs import each
-from pool_envs import CountingEnv, Gate, HookedEnv, counting
+from pool_envs import CountingEnv, Gate, HookedEnv, begun, counting
 from programs import kill, pids_of
 from vector_envs import PlainVector, plain, synced
 
@@ -62,8 +62,7 @@ def fails() -> Any:
 
 @pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
 def test_replace_closes_the_old_env(backend: Any, num_workers: int, closed: Path) -> None:
-    with Pool([noting(i, closed) for i in range(3)], backend=backend, num_workers=num_workers) as pool:
-        pool.reset()
+    with begun([noting(i, closed) for i in range(3)], backend=backend, num_workers=num_workers) as pool:
         pool.step([1, 2, 3])
         before = pids_of(pool)
         pool.replace([2, 0], [replacement(20), replacement(10)])
@@ -78,8 +77,7 @@ def test_replace_closes_the_old_env(backend: Any, num_workers: int, closed: Path
 
 @each(backend__num_workers=BACKENDS, mode=MODES)
 def test_a_replacement_is_reset_as_the_autoreset_mode_requires(mode: Any, backend: Any, num_workers: int) -> None:
-    with Pool(counting(3), backend=backend, num_workers=num_workers, autoreset=mode) as pool:
-        pool.reset(seed=5)
+    with begun(counting(3), backend=backend, num_workers=num_workers, autoreset=mode, seed=5) as pool:
         pool.step([1, 1, 1])
         pool.replace([1], [replacement(10)])
         if mode == "next_step":
@@ -97,8 +95,7 @@ def test_a_replacement_is_reset_as_the_autoreset_mode_requires(mode: Any, backen
 
 @pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
 def test_a_failed_build_keeps_the_old_envs(backend: Any, num_workers: int, closed: Path) -> None:
-    with Pool(counting(3), backend=backend, num_workers=num_workers) as pool:
-        pool.reset()
+    with begun(counting(3), backend=backend, num_workers=num_workers) as pool:
         with pytest.raises(EnvError, match=r"env 2 \(worker \d\) raised ValueError in build: no such task") as raised:
             pool.replace([1, 2], [noting(10, closed), fails])
         assert raised.value.env_ids == (2,)
@@ -136,16 +133,14 @@ def with_spaces(**others: spaces.Space[Any]) -> Any:
 def test_an_env_that_does_not_fit_keeps_the_old_env(
     env_fn: Any, error: Any, message: str, backend: Any, num_workers: int
 ) -> None:
-    with Pool(counting(3), backend=backend, num_workers=num_workers) as pool:
-        pool.reset()
+    with begun(counting(3), backend=backend, num_workers=num_workers) as pool:
         with pytest.raises(error, match=message):
             pool.replace([1], [env_fn])
         assert pool.step([7, 8, 9]).obs.tolist() == [[0, 1, 1, 7], [1, 1, 1, 8], [2, 1, 1, 9]]
 
 
 def test_bad_arguments_of_replace_are_refused_before_anything_is_built() -> None:
-    with Pool(counting(3)) as pool:
-        pool.reset()
+    with begun(counting(3)) as pool:
         with pytest.raises(ValueError, match="expected 2 env_fns, one for each env to replace, got 1"):
             pool.replace([1, 2], [replacement(10)])
         with pytest.raises(TypeError, match=r"expected env_fns\[0\] to be a function that builds an env, got 3"):
@@ -175,8 +170,7 @@ def step_until_fault(pool: Pool, env: int) -> None:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_restarted_worker_builds_the_replacements(start_method: Any) -> None:
     faults = FaultPolicy("restart", backoff=0)
-    with Pool(counting(4), num_workers=2, faults=faults, start_method=start_method) as pool:
-        pool.reset()
+    with begun(counting(4), num_workers=2, faults=faults, start_method=start_method) as pool:
         for tag in (10, 20):  # twice, so that the second replacement replaces the first
             pool.replace([1, 2], [replacement(tag + 1), replacement(tag + 2)])
             pool.reset()
@@ -195,8 +189,7 @@ def test_a_replacement_that_raises_or_is_renewed_is_rebuilt_by_its_factory(backe
             raise ValueError("broken")
 
     faults = FaultPolicy("restart", backoff=0, renew_every=3)
-    with Pool(counting(3), backend=backend, num_workers=num_workers, faults=faults) as pool:
-        pool.reset()
+    with begun(counting(3), backend=backend, num_workers=num_workers, faults=faults) as pool:
         pool.replace([1], [partial(HookedEnv, 10, length=2, step=step)])
         pool.reset()
         assert pool.step([1, 13, 1]).truncations.tolist() == [False, True, False]
@@ -221,15 +214,13 @@ def test_a_worker_that_dies_in_a_replacement_restarts_with_the_old_envs(closed: 
     def dies() -> Any:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with Pool(counting(3), faults=FaultPolicy("restart", backoff=0)) as pool:
-        pool.reset()
+    with begun(counting(3), faults=FaultPolicy("restart", backoff=0)) as pool:
         with pytest.raises(WorkerDiedError, match=r"worker 1 .* died while in build \(env 1"):
             pool.replace([0, 1], [noting(10, closed), dies])
         step_until_fault(pool, 1)
         assert pool.get_attr("tag") == [0, 1, 2]
         assert closed.read_text().split() == ["10"]
-    with Pool(counting(3)) as pool:
-        pool.reset()
+    with begun(counting(3)) as pool:
         with pytest.raises(WorkerDiedError):
             pool.replace([1], [dies])
         assert pool.step([1, 1], env_ids=[0, 2]).obs[:, 0].tolist() == [0, 2]
@@ -239,8 +230,7 @@ def test_start_timeout_is_the_limit_of_each_build() -> None:
     def hangs() -> Any:
         signal.pause()
 
-    with Pool(counting(2), faults=FaultPolicy("restart", backoff=0), start_timeout=5.0) as pool:
-        pool.reset()
+    with begun(counting(2), faults=FaultPolicy("restart", backoff=0), start_timeout=5.0) as pool:
         with pytest.raises(WorkerDiedError, match=r"took longer than start_timeout=5.0 s"):
             pool.replace([1], [hangs])
         step_until_fault(pool, 1)
@@ -251,8 +241,7 @@ def test_crash_records_name_the_replacement(tmp_path: Path) -> None:
     def step(env: Any, action: int) -> None:
         raise ValueError("broken")
 
-    with Pool(counting(2), crash_dir=tmp_path) as pool:
-        pool.reset()
+    with begun(counting(2), crash_dir=tmp_path) as pool:
         pool.replace([1], [partial(HookedEnv, 10, step=step)])
         pool.reset(seed=3)
         with pytest.raises(EnvError) as raised:
@@ -276,8 +265,7 @@ def test_spaces_are_those_of_the_replacement() -> None:
 @each(mode=["next_step", "same_step", "disabled"], num_workers=[1, 2])
 def test_whole_vector_envs_are_replaced(mode: Any, num_workers: int) -> None:
     make = partial(PlainVector, 2, mode=mode)
-    with Pool([partial(make, 0), partial(make, 2)], vector_size=2, num_workers=num_workers, autoreset=mode) as pool:
-        pool.reset()
+    with begun([partial(make, 0), partial(make, 2)], vector_size=2, num_workers=num_workers, autoreset=mode) as pool:
         pool.step([1] * 4)
         with pytest.raises(ValueError, match="env_ids"):
             pool.replace([2], [partial(make, 10)])
@@ -295,15 +283,13 @@ def test_whole_vector_envs_are_replaced(mode: Any, num_workers: int) -> None:
 
 
 def test_replace_discards_a_reset_in_advance() -> None:
-    with Pool(counting(2, length=1), resets_ahead=True, seeding="per_episode") as pool:
-        pool.reset(seed=1)
+    with begun(counting(2, length=1), resets_ahead=True, seeding="per_episode", seed=1) as pool:
         assert pool.step([1, 1]).terminations.all()
         pool.replace([1], [replacement(10, length=1)])
         batch = pool.step([1, 1])
         assert batch.obs[:, :2].tolist() == [[0, 2], [10, 1]]
         seeds = [batch.infos[i]["episode_seed"] for i in range(2)]
-    with Pool(counting(2, length=1), seeding="per_episode") as pool:
-        pool.reset(seed=1)
+    with begun(counting(2, length=1), seeding="per_episode", seed=1) as pool:
         pool.step([1, 1])
         batch = pool.step([1, 1])
         assert [batch.infos[i]["episode_seed"] for i in range(2)] == seeds
@@ -326,8 +312,7 @@ def test_the_first_reset_of_a_replacement_is_repeated(
     hooks = {"reset": once(tmp_path / "failed", accident or (lambda *_: None))}
     env = partial(HookedEnv, 10, **hooks) if size is None else partial(PlainVector, 1, 10, **hooks)
     fns: Any = counting(2) if size is None else plain(2, 1)
-    with Pool(fns, backend=backend, num_workers=2, faults="restart", vector_size=size) as pool:
-        pool.reset()
+    with begun(fns, backend=backend, num_workers=2, faults="restart", vector_size=size) as pool:
         pool.step([1, 1])
         pool.replace([1], [env])
         if accident is None:
@@ -353,8 +338,7 @@ def test_a_reset_after_an_interrupted_replace_is_not_repeated(mode: Any, tmp_pat
 
     before = signal.signal(signal.SIGUSR1, interrupted)
     try:
-        with Pool([replacement(0), partial(HookedEnv, 1, close=close)], autoreset=mode) as pool:
-            pool.reset()
+        with begun([replacement(0), partial(HookedEnv, 1, close=close)], autoreset=mode) as pool:
             with pytest.raises(KeyboardInterrupt):
                 pool.replace([1], [replacement(10)])
             with pytest.raises(StateError, match="got env 1; call reset first"):
@@ -368,8 +352,7 @@ def test_a_reset_after_an_interrupted_replace_is_not_repeated(mode: Any, tmp_pat
 
 
 def test_parts_replace_only_their_envs() -> None:
-    with Pool(counting(4), num_workers=2) as pool:
-        pool.reset()
+    with begun(counting(4), num_workers=2) as pool:
         half, rest = pool.split(2)
         ids = half.env_ids.tolist()
         rest.send([1, 1])

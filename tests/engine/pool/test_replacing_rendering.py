@@ -12,7 +12,7 @@ import pytest
 from drawing_envs import ContextEnv, colour, forget_graphics, pictures
 from gymnasium import spaces
 from pairs import each
-from pool_envs import CountingEnv
+from pool_envs import CountingEnv, begun
 
 from remuda import EnvError, FaultPolicy, Pool, SpaceMismatchError, StateError
 
@@ -44,8 +44,7 @@ def test_an_env_that_renders_is_closed_before_its_successor_is_built(
     backend: Any, num_workers: Any, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
-    with Pool([drawing(0, log)], backend=backend, num_workers=num_workers) as pool:
-        pool.reset(seed=0)
+    with begun([drawing(0, log)], backend=backend, num_workers=num_workers, seed=0) as pool:
         for tag in (1, 2):
             pool.replace([0], [drawing(tag, log)])
             pool.reset(seed=0)
@@ -61,8 +60,7 @@ def test_an_env_that_renders_is_closed_before_its_successor_is_built(
 def test_the_next_reset_rebuilds_the_old_env_after_a_failed_replacement(
     backend: Any, num_workers: Any, mode: Any, replacement: Any, error: Any
 ) -> None:
-    with Pool([drawing(0)], backend=backend, num_workers=num_workers, autoreset=mode) as pool:
-        pool.reset(seed=5)
+    with begun([drawing(0)], backend=backend, num_workers=num_workers, autoreset=mode, seed=5) as pool:
         pool.step([1])
         with pytest.raises(error):
             pool.replace([0], [replacement])
@@ -78,8 +76,7 @@ def test_the_next_reset_rebuilds_the_old_env_after_a_failed_replacement(
 
 
 def test_all_replaced_envs_are_rebuilt_if_one_cannot_be_replaced() -> None:
-    with Pool([drawing(0), drawing(1), drawing(2)], num_workers=None) as pool:
-        pool.reset(seed=0)
+    with begun([drawing(0), drawing(1), drawing(2)], num_workers=None, seed=0) as pool:
         pool.step([0, 0, 0])
         with pytest.raises(EnvError, match="no such task"):
             pool.replace([0, 1], [drawing(7), fails])
@@ -97,8 +94,7 @@ def test_calls_and_set_state_rebuild_an_env_after_a_failed_replacement() -> None
     def put(env: Any, steps: int) -> None:
         env.steps = steps
 
-    with Pool([drawing(0)], num_workers=None) as pool:
-        pool.reset(seed=0)
+    with begun([drawing(0)], num_workers=None, seed=0) as pool:
         pool.step([0])
         states = pool.get_state(state_fns=(take, put))
         for use in (lambda: pool.call("pid"), lambda: pool.set_state(states)):
@@ -119,8 +115,7 @@ def test_a_reset_that_cannot_rebuild_the_old_env_raises_and_the_next_one_retries
             raise ValueError("no display")
         return ContextEnv(0)
 
-    with Pool([build], backend=backend, num_workers=num_workers) as pool:
-        pool.reset(seed=0)
+    with begun([build], backend=backend, num_workers=num_workers, seed=0) as pool:
         broken.touch()
         with pytest.raises(EnvError, match="no such task"):
             pool.replace([0], [fails])

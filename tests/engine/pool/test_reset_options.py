@@ -11,7 +11,7 @@ from accidents import once, raise_value_error
 from failing import MODES
 from odd_exceptions import NeedsArguments, raising
 from pairs import each
-from pool_envs import Gate, HookedEnv, levelled
+from pool_envs import Gate, HookedEnv, begun, levelled
 from programs import kill
 
 from remuda import BrokenPoolError, ClosedError, EnvError, FaultPolicy, Pool, WorkerDiedError, load_record
@@ -253,8 +253,7 @@ def test_options_that_cannot_be_unpickled_are_an_error_of_the_env() -> None:
 
 
 def test_options_of_lost_envs_and_closed_pools_are_refused() -> None:
-    pool = Pool(levelled(2))
-    pool.reset()
+    pool = begun(levelled(2))
     kill(pool, 1)
     with pytest.raises(WorkerDiedError):
         pool.step([1, 1])
@@ -273,8 +272,7 @@ def test_options_that_arrive_after_a_reset_in_advance_do_not_change_the_seed() -
 
     def after_the_end(*, are_late: bool) -> tuple[list[int], list[int | None]]:
         faults = FaultPolicy("raise", renew_every=1)
-        with Pool(levelled(2, length=1), backend="serial", faults=faults, resets_ahead=True) as pool:
-            pool.reset(seed=3)
+        with begun(levelled(2, length=1), backend="serial", faults=faults, resets_ahead=True, seed=3) as pool:
             if not are_late:
                 pool.set_reset_options({"level": 5})
             assert pool.step([1, 1]).terminations.all()
@@ -282,7 +280,7 @@ def test_options_that_arrive_after_a_reset_in_advance_do_not_change_the_seed() -
                 pool.set_reset_options({"level": 5})
             return levels(pool.step([1, 1])), pool.get_attr("last_seed")
 
-    begun, seeds = after_the_end(are_late=True)
-    assert begun == [5, 5]
+    levels_, seeds = after_the_end(are_late=True)
+    assert levels_ == [5, 5]
     assert None not in seeds
-    assert (begun, seeds) == after_the_end(are_late=False)
+    assert (levels_, seeds) == after_the_end(are_late=False)

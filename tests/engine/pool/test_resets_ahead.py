@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from accidents import die, once, raise_value_error
-from pool_envs import DiceEnv, Gate, HookedEnv, StepResult, assert_same, counting, hooked
+from pool_envs import DiceEnv, Gate, HookedEnv, StepResult, assert_same, begun, counting, hooked
 from programs import Watched, kill, pids_of
 
 from remuda import Batch, EnvError, FaultPolicy, Pool, StateError, WorkerDiedError
@@ -43,8 +43,7 @@ def test_resets_in_advance_do_not_change_results(seeding: Any) -> None:
 def test_a_reset_in_advance_begins_before_it_is_requested(backend: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     envs = hooked(2, (0,), 1, autoreset=lambda _: gate.wait())
-    with Pool(envs, backend=backend, resets_ahead=True) as pool:
-        pool.reset()
+    with begun(envs, backend=backend, resets_ahead=True) as pool:
         assert pool.step([1, 1]).terminations.all()
         gate.let_pass()  # the pool was not called since the step
         assert pool.step([2, 2]).obs.tolist() == [[0, 2, 0, -1], [1, 2, 0, -1]]
@@ -54,8 +53,7 @@ def test_steps_of_other_envs_precede_resets_in_advance(tmp_path: Path) -> None:
     """A worker resets in advance after it has sent all step results, and executes a new step before further resets."""
     gates = [Gate(tmp_path, str(i)) for i in range(2)]
     envs = [lambda gate=gate: HookedEnv(0, 1, autoreset=lambda _: gate.wait()) for gate in gates]
-    with Pool([*envs, *counting(1)], num_workers=1, resets_ahead=True) as pool:
-        pool.reset()
+    with begun([*envs, *counting(1)], num_workers=1, resets_ahead=True) as pool:
         assert pool.step([1, 1, 1]).obs[:, 2].tolist() == [1, 1, 1]
         gates[0].await_arrival()  # env 0 resets, env 1 waits for its reset
         pool.send([5], [2])
@@ -66,8 +64,7 @@ def test_steps_of_other_envs_precede_resets_in_advance(tmp_path: Path) -> None:
 
 
 def test_a_requested_reset_uses_the_reset_in_advance() -> None:
-    with Pool(counting(2, length=1), backend="serial", resets_ahead=True) as pool:
-        pool.reset()
+    with begun(counting(2, length=1), backend="serial", resets_ahead=True) as pool:
         pool.step([1, 1])
         assert pool.reset().obs[:, 1].tolist() == [2, 2]  # this reset was made in advance
         pool.step([1, 1])
@@ -108,8 +105,7 @@ def test_an_exception_of_an_early_reset_is_raised_by_the_next_call(
     num_workers: int, options: Any, go_on: Callable[[Pool], Batch], tmp_path: Path
 ) -> None:
     fails = once(tmp_path / "once", raise_value_error)
-    with Pool(hooked(2, length=1, autoreset=fails), num_workers=num_workers, **options) as pool:
-        pool.reset()
+    with begun(hooked(2, length=1, autoreset=fails), num_workers=num_workers, **options) as pool:
         assert pool.step([1, 1]).terminations.all()
         assert pool.call("pid")  # the env has failed, and the pool has not reported it
         with pytest.raises(EnvError, match="env 1 .* raised ValueError in reset: broken") as raised:
@@ -127,8 +123,7 @@ def test_a_death_in_an_early_reset_is_raised_by_the_next_call(
     options: Any, go_on: Callable[[Pool], Batch], tmp_path: Path
 ) -> None:
     gate = Gate(tmp_path)
-    with Pool(hooked(2, length=1, autoreset=lambda _: gate.wait()), **options) as pool:
-        pool.reset()
+    with begun(hooked(2, length=1, autoreset=lambda _: gate.wait()), **options) as pool:
         assert pool.step([1, 1]).terminations.all()
         gate.await_arrival()
         kill(pool, 1)
@@ -142,8 +137,7 @@ def test_an_early_reset_has_a_deadline(options: Any, go_on: Callable[[Pool], Bat
     gate = Gate(tmp_path)
     hang = once(tmp_path / "once", lambda _: gate.wait())
     policy = FaultPolicy("restart", reset_timeout=0.2)
-    with Pool(hooked(2, length=1, autoreset=hang), faults=policy, **options) as pool:
-        pool.reset()
+    with begun(hooked(2, length=1, autoreset=hang), faults=policy, **options) as pool:
         pool.step([1, 1])
         gate.await_arrival()  # the reset never passes the gate
         batch = go_on(pool)
@@ -194,8 +188,7 @@ def test_late_options_give_the_random_numbers_of_a_reset_in_advance(
 
     def rows_with(backend: Any, stay: Callable[[], Any], leave: Callable[[], Any]) -> list[Any]:
         envs = [partial(EndsAtOnce, take_a_moment), partial(EndsAtOnce, stay)]
-        with Pool(envs, num_workers=1, resets_ahead=True, backend=backend) as pool:
-            pool.reset(seed=3)
+        with begun(envs, num_workers=1, resets_ahead=True, backend=backend, seed=3) as pool:
             pool.send([0, 0])
             values_of = pool.recv(min_envs=1, max_envs=1).obs.tolist()
             go_on(pool)

@@ -12,6 +12,7 @@ from pool_envs import (
     CountingEnv,
     NestedEnv,
     TextEnv,
+    begun,
     counting,
     gated,
     make_gates,
@@ -24,8 +25,7 @@ from remuda import Pool, StateError
 
 
 def test_sends_and_receives_in_parts_and_limits_of_recv() -> None:
-    with Pool(counting(4), backend="serial", num_workers=2) as pool:
-        pool.reset()
+    with begun(counting(4), backend="serial", num_workers=2) as pool:
         pool.send([10], env_ids=[3])
         pool.send([20, 30], env_ids=[1, 0])
         assert pool.pending == 3
@@ -50,8 +50,7 @@ def test_sends_and_receives_in_parts_and_limits_of_recv() -> None:
 
 
 def test_rows_by_arrival_or_by_slot() -> None:
-    with Pool(counting(4), backend="serial") as pool:
-        pool.reset()
+    with begun(counting(4), backend="serial") as pool:
         for pending, env_id in enumerate((2, 0, 3), start=1):
             pool.send([env_id], [env_id])
             pool.recv(min_envs=pending, max_envs=0)  # waits until the result has arrived
@@ -103,8 +102,7 @@ def test_an_empty_batch_has_the_right_shape() -> None:
 
 def test_late_results_are_neither_lost_nor_mixed_up(tmp_path: Path) -> None:
     gates = make_gates(tmp_path, 1)
-    with Pool(gated([gates[0], None, None])) as pool:
-        pool.reset()
+    with begun(gated([gates[0], None, None])) as pool:
         pool.send([100, 1, 2])
         gates[0].await_arrival()
         assert rewards(pool.recv(min_envs=2)) == {1: 1.0, 2: 2.0}
@@ -124,8 +122,7 @@ def test_late_results_are_neither_lost_nor_mixed_up(tmp_path: Path) -> None:
 def test_results_are_received_in_the_order_of_arrival(tmp_path: Path) -> None:
     gates = make_gates(tmp_path, 4)
     order = [2, 0, 3, 1]
-    with Pool(gated(gates)) as pool:
-        pool.reset()
+    with begun(gated(gates)) as pool:
         pool.send([0, 1, 2, 3])
         arrived = []
         for env_id in order:
@@ -136,8 +133,7 @@ def test_results_are_received_in_the_order_of_arrival(tmp_path: Path) -> None:
 
 def test_recv_with_a_timeout_returns_the_results_that_have_arrived(tmp_path: Path) -> None:
     gates = make_gates(tmp_path, 2)
-    with Pool(gated([gates[0], None, gates[1]]), backend="thread") as pool:
-        pool.reset()
+    with begun(gated([gates[0], None, gates[1]]), backend="thread") as pool:
         pool.send([0, 1, 2])
         for gate in gates:
             gate.await_arrival()
@@ -167,8 +163,7 @@ def test_discard_drops_results_and_waits_for_envs_in_flight(tmp_path: Path) -> N
         assert batch.rewards.tolist() == [4, 5, 6]
         assert batch.obs[:, 2].tolist() == [3, 3, 3]
     (gate,) = make_gates(tmp_path, 1)
-    with Pool(gated([None, gate])) as pool:
-        pool.reset()
+    with begun(gated([None, gate])) as pool:
         pool.send([1, 2])
         opener = threading.Thread(target=gate.let_pass)
         opener.start()
@@ -179,8 +174,7 @@ def test_discard_drops_results_and_waits_for_envs_in_flight(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 def test_observe_takes_no_step(mode: Any) -> None:
-    with Pool(counting(3, length=2), backend="serial", num_workers=2, autoreset=mode) as pool:
-        pool.reset()
+    with begun(counting(3, length=2), backend="serial", num_workers=2, autoreset=mode) as pool:
         for i in range(4):
             batch = pool.step([i, i, i])
             for _ in range(2):
@@ -199,8 +193,7 @@ def test_observe_takes_no_step(mode: Any) -> None:
 
 
 def test_without_autoreset_a_finished_env_can_be_stepped() -> None:
-    with Pool(counting(2, length=2), backend="serial", autoreset="disabled") as pool:
-        pool.reset()
+    with begun(counting(2, length=2), backend="serial", autoreset="disabled") as pool:
         batches = [pool.step([7, 8]) for _ in range(4)]
         assert [batch.obs[:, 1:].tolist() for batch in batches] == [[[1, n, 7], [1, n, 8]] for n in (1, 2, 3, 4)]
         assert [batch.terminations.tolist() for batch in batches] == [[False] * 2, *[[True] * 2] * 3]

@@ -8,8 +8,9 @@ import gymnasium
 import numpy as np
 import pytest
 from drawn import MINUTES
+from pool_envs import begun
 
-from remuda import InvalidEnvError, Pool
+from remuda import InvalidEnvError
 
 MUJOCO = ["Ant-v5", "HumanoidStandup-v5", "InvertedDoublePendulum-v5", "Pusher-v5"]
 if MINUTES:
@@ -19,8 +20,7 @@ RESTORES = 100 if MINUTES else 25
 
 def assert_continues_like_a_twin(env_id: str, steps: int, **options: Any) -> None:
     """Copies the state of env 0 into env 1 several times, and compares the steps that follow."""
-    with Pool([lambda: gymnasium.make(env_id, **options)] * 2, backend="serial") as pool:
-        pool.reset(seed=0)
+    with begun([lambda: gymnasium.make(env_id, **options)] * 2, backend="serial", seed=0) as pool:
         space = pool.single_action_space
         space.seed(0)
         for _ in range(RESTORES):
@@ -48,8 +48,7 @@ def test_atari_envs_without_repeated_actions_continue_from_a_state() -> None:
 def test_an_atari_env_that_may_repeat_its_last_action_has_no_state() -> None:
     ale_py = pytest.importorskip("ale_py")
     gymnasium.register_envs(ale_py)
-    with Pool([lambda: gymnasium.make("ALE/Pong-v5")], backend="serial") as pool:
-        pool.reset(seed=0)
+    with begun([lambda: gymnasium.make("ALE/Pong-v5")], backend="serial", seed=0) as pool:
         with pytest.raises(InvalidEnvError, match=r"repeat_action_probability=0, or pass state_fns=\(get, put\)"):
             pool.get_state()
         assert len(pool.step([0])) == 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pool_envs import counting, hooked
+from pool_envs import begun, counting, hooked
 
 from remuda import EnvError, InvalidActionError, Pool, StateError
 
@@ -34,8 +34,7 @@ def test_a_reset_or_step_of_some_envs_returns_rows_in_the_order_of_env_ids() -> 
 
 def test_terminal_observations_and_irregular_infos_follow_the_order() -> None:
     env_fns = hooked(3, range(3), length=1, step=step_with_info)
-    with Pool(env_fns, num_workers=1, autoreset="same_step", backend="serial") as pool:
-        pool.reset()
+    with begun(env_fns, num_workers=1, autoreset="same_step", backend="serial") as pool:
         batch = pool.step([7, 8, 9], [2, 0, 1])
     assert batch.terminations.tolist() == [True] * 3
     assert batch.final_obs[:, 0].tolist() == [2, 0, 1]
@@ -44,8 +43,7 @@ def test_terminal_observations_and_irregular_infos_follow_the_order() -> None:
 
 
 def test_a_step_of_some_envs_is_refused_while_another_env_is_in_flight() -> None:
-    with Pool(counting(3), backend="serial") as pool:
-        pool.reset()
+    with begun(counting(3), backend="serial") as pool:
         for call in (pool.step, pool.send):
             with pytest.raises(InvalidActionError, match=r"of shape \(2,\).*got list of shape \(3,\): \[1, 2, 3\]"):
                 call([1, 2, 3], [0, 1])
@@ -58,8 +56,7 @@ def test_a_step_of_some_envs_is_refused_while_another_env_is_in_flight() -> None
 
 
 def test_parts_step_some_of_their_envs() -> None:
-    with Pool(counting(4), num_workers=2) as pool:
-        pool.reset()
+    with begun(counting(4), num_workers=2) as pool:
         one, other = pool.split(2)
         env_ids = other.env_ids.tolist()[::-1]
         one.send([1, 1])
@@ -85,8 +82,7 @@ def test_a_reset_of_all_envs_discards_results_after_an_error() -> None:
 
 
 def test_results_without_a_preceding_error_are_not_discarded() -> None:
-    with Pool(hooked(3, step=broken), num_workers=3) as pool:
-        pool.reset()
+    with begun(hooked(3, step=broken), num_workers=3) as pool:
         with pytest.raises(EnvError):
             pool.step([1, 13, 1])
         with pytest.raises(StateError, match="expected no env in flight"):

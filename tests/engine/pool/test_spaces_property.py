@@ -15,7 +15,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from old_gymnasium import HAS_MODES, discrete, needs_dtypes, sync_vector_env
-from pool_envs import ColourSpace, CountingEnv, EnvFn, SampleEnv, assert_same, describe_types
+from pool_envs import ColourSpace, CountingEnv, EnvFn, SampleEnv, assert_same, begun, describe_types
 
 from remuda import Batch, Pool
 
@@ -186,8 +186,7 @@ def test_each_action_is_a_separate_object(space: spaces.Space[Any], types: str) 
     fns = [lambda: CollectingEnv(space)] * 2
     reference = SyncVectorEnv(fns)
     reference.action_space.seed(0)
-    with Pool(fns, backend="serial") as pool:
-        pool.reset()
+    with begun(fns, backend="serial") as pool:
         reference.reset()
         for _ in range(20):
             actions = reference.action_space.sample()

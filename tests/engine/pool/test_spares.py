@@ -9,7 +9,7 @@ from typing import Any
 
 import accidents
 import pytest
-from pool_envs import Gate, HookedEnv, TextEnv, counting, hooked
+from pool_envs import Gate, HookedEnv, TextEnv, begun, counting, hooked
 from spare_envs import LENGTHS, step, tags, uneven
 
 from remuda import FaultPolicy, Pool, WorkerDiedError
@@ -83,8 +83,7 @@ def test_each_slot_returns_whole_episodes(mode: Any) -> None:
 def test_in_the_same_step_the_slot_that_was_sent_first_gets_the_first_spare(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     envs = hooked(4, (0,), 1, step=lambda *_: gate.wait())
-    with Pool(envs, spares=2, autoreset="same_step", backend="thread") as pool:
-        pool.reset()
+    with begun(envs, spares=2, autoreset="same_step", backend="thread") as pool:
         pool.send([1, 1])
         gate.await_arrival()
         assert len(pool.recv(min_envs=2, timeout=0)) == 0
@@ -109,8 +108,7 @@ def test_a_fault_does_not_change_the_order_of_spares(failing: int, act: Any, tmp
             act()
 
     envs = hooked(4, (0, 1), 1, step=step)
-    with Pool(envs, spares=2, autoreset="same_step", faults="restart") as pool:
-        pool.reset()
+    with begun(envs, spares=2, autoreset="same_step", faults="restart") as pool:
         pool.send([1, 1])
         gate.await_arrival()
         with suppress(WorkerDiedError):
@@ -145,14 +143,12 @@ def test_a_slow_reset_delays_no_slot(mode: Any, tmp_path: Path) -> None:
 
 def test_spares_reset_when_the_first_reset_is_sent(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with Pool(hooked(2, (1,), reset=lambda _: gate.wait()), spares=1, backend="thread") as pool:
-        pool.reset()
+    with begun(hooked(2, (1,), reset=lambda _: gate.wait()), spares=1, backend="thread"):
         gate.let_pass()
 
 
 def test_an_env_resets_once_for_each_episode() -> None:
-    with Pool(counting(4, length=1), spares=2, backend="serial") as pool:
-        pool.reset()
+    with begun(counting(4, length=1), spares=2, backend="serial") as pool:
         seen: dict[int, list[int]] = {tag: [] for tag in range(4)}
         for _ in range(20):
             batch = pool.step([1, 1])
@@ -185,16 +181,14 @@ def test_seeds_options_and_calls_reach_the_spares() -> None:
 
 @pytest.mark.parametrize("mode", ["next_step", "disabled"])
 def test_a_seed_goes_to_the_env_in_the_slot(mode: Any) -> None:
-    with Pool(counting(3, length=1), spares=1, autoreset=mode, backend="serial") as pool:
-        pool.reset()
+    with begun(counting(3, length=1), spares=1, autoreset=mode, backend="serial") as pool:
         assert pool.step([1, 1]).terminations.all()
         assert tags(pool.reset(seed=[5], env_ids=[1])) == [1]
         assert tags(pool.reset(env_ids=[0])) == [2]  # without a seed a spare takes the slot
 
 
 def test_reset_slots_returns_envs_to_their_slots() -> None:
-    with Pool(counting(4, length=1), spares=2, backend="serial") as pool:
-        pool.reset(seed=10)
+    with begun(counting(4, length=1), spares=2, backend="serial", seed=10) as pool:
         for expected in ([2, 3], [0, 1]):
             pool.step([1, 1])
             assert tags(pool.step([1, 1])) == expected
@@ -213,8 +207,7 @@ def test_reset_slots_returns_envs_to_their_slots() -> None:
 
 
 def test_set_attr_also_reaches_spares() -> None:
-    with Pool(counting(3, length=1), spares=1, backend="serial") as pool:
-        pool.reset()
+    with begun(counting(3, length=1), spares=1, backend="serial") as pool:
         pool.set_attr("length", 5)
         pool.set_attr("total_steps", 40, env_ids=[1])
         assert pool.get_attr("length") == [5, 5]
@@ -256,8 +249,7 @@ def test_wrong_options_with_spares_are_refused(arguments: dict[str, Any], rows: 
 
 def test_a_seed_reaches_a_spare_that_is_due_for_renewal() -> None:
     """The spare was within its last episode before its renewal when all envs were reset."""
-    with Pool(counting(2, length=1), spares=1, faults=FaultPolicy(renew_every=1), backend="serial") as pool:
-        pool.reset(seed=0)
+    with begun(counting(2, length=1), spares=1, faults=FaultPolicy(renew_every=1), backend="serial", seed=0) as pool:
         pool.step([1])
         assert tags(pool.step([1])) == [1]  # env 1 is renewed after this episode
         pool.reset(seed=10)
@@ -268,16 +260,14 @@ def test_a_seed_reaches_a_spare_that_is_due_for_renewal() -> None:
 
 def test_a_spare_is_renewed_before_it_is_used_in_the_same_step() -> None:
     faults = FaultPolicy(renew_every=1)
-    with Pool(counting(3, length=1), spares=1, faults=faults, autoreset="same_step", backend="serial") as pool:
-        pool.reset()
+    with begun(counting(3, length=1), spares=1, faults=faults, autoreset="same_step", backend="serial") as pool:
         for expected in ([2, 0], [1, 2], [0, 1]):
             assert pool.step([1, 1]).obs[:, :2].tolist() == [[env, 1] for env in expected]
 
 
 def test_a_seed_outlives_the_worker_of_a_spare(tmp_path: Path) -> None:
     reset = accidents.once(tmp_path / "died", accidents.die)
-    with Pool(hooked(2, (1,), 1, reset=reset), spares=1, faults="restart") as pool:
-        pool.reset(seed=10)
+    with begun(hooked(2, (1,), 1, reset=reset), spares=1, faults="restart", seed=10) as pool:
         pool.step([1])
         assert tags(pool.step([1])) == [1]
         assert pool.get_attr("last_seed") == [11]
@@ -295,8 +285,7 @@ def test_spares_of_parts_use_per_episode_seeds() -> None:
 
 
 def test_a_refused_reset_does_not_change_the_slots() -> None:
-    with Pool(counting(3, length=1), spares=1, backend="serial") as pool:
-        pool.reset()
+    with begun(counting(3, length=1), spares=1, backend="serial") as pool:
         pool.step([1, 1])
         assert tags(pool.step([1, 1])) == [2, 0]
         bad: list[Callable[[], Any]] = [
@@ -312,8 +301,7 @@ def test_a_refused_reset_does_not_change_the_slots() -> None:
 
 
 def test_pools_with_spares_give_no_advice_on_num_workers(caplog: pytest.LogCaptureFixture) -> None:
-    with Pool(counting(9), spares=1) as pool:
-        pool.reset()
+    with begun(counting(9), spares=1) as pool:
         for _ in range(260):
             pool.step([1] * 8)
     assert "num_workers" not in caplog.text

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.wrappers import TimeLimit
-from pool_envs import CountingEnv, Gate, assert_same, counting, gated, levelled
+from pool_envs import CountingEnv, Gate, assert_same, begun, counting, gated, levelled
 from state_envs import (
     CloningWalkEnv,
     EzEnv,
@@ -76,8 +76,7 @@ def assert_continues(pool: Pool, fns: Any = None, steps: int = 25, mode: str = "
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled", "background"])
 def test_an_env_continues_from_a_state(mode: Any) -> None:
-    with Pool(walks(4), num_workers=2, autoreset=mode) as pool:
-        pool.reset(seed=1)
+    with begun(walks(4), num_workers=2, autoreset=mode, seed=1) as pool:
         for _ in range(3):
             assert_continues(pool, mode=mode)
             play(pool, 1, mode)
@@ -97,8 +96,7 @@ def test_an_env_continues_from_a_state(mode: Any) -> None:
     ],
 )
 def test_an_env_continues_from_a_state_of_each_method(kind: Any, fns: Any, method: str) -> None:
-    with Pool(walks(2, kind), num_workers=1) as pool:
-        pool.reset(seed=2)
+    with begun(walks(2, kind), num_workers=1, seed=2) as pool:
         play(pool, 3)
         assert {state.method for state in pool.get_state(state_fns=fns)} == {method}
         assert_continues(pool, fns)
@@ -111,8 +109,7 @@ def test_state_functions_may_reset_the_env() -> None:
         env.reset()
         put(env, state)
 
-    with Pool(walks(2, WalkEnv), backend="serial") as pool:
-        pool.reset(seed=2)
+    with begun(walks(2, WalkEnv), backend="serial", seed=2) as pool:
         play(pool, 3)
         assert_continues(pool, (take, reset_and_put))
 
@@ -122,8 +119,7 @@ def test_gymnasiums_own_envs_need_no_state_functions(env_id: str) -> None:
     def make() -> Any:
         return gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make(env_id, max_episode_steps=30))
 
-    with Pool([make] * 2, num_workers=1) as pool:
-        pool.reset(seed=0)
+    with begun([make] * 2, num_workers=1, seed=0) as pool:
         pool.single_action_space.seed(0)
         actions = [np.array([pool.single_action_space.sample() for _ in range(2)]) for _ in range(60)]
         states = pool.get_state()
@@ -137,8 +133,7 @@ def test_gymnasiums_own_envs_need_no_state_functions(env_id: str) -> None:
 
 def test_set_state_returns_the_observation_of_the_state() -> None:
     extras = {"place": lambda env: env.unwrapped.place}
-    with Pool(walks(3), backend="serial", extras=extras) as pool:
-        pool.reset(seed=5)
+    with begun(walks(3), backend="serial", extras=extras, seed=5) as pool:
         batch = pool.step([1, 1, 1])
         obs, states = batch.obs.copy(), pool.get_state([2, 0])
         play(pool, 2)
@@ -157,8 +152,7 @@ def test_set_state_returns_the_observation_of_the_state() -> None:
 
 
 def test_one_state_can_be_copied_into_many_envs() -> None:
-    with Pool(walks(4), num_workers=2) as pool:
-        pool.reset(seed=0)
+    with begun(walks(4), num_workers=2, seed=0) as pool:
         play(pool, 2)
         batch = pool.fork_state(3, [0, 1, 2])
         assert batch.env_ids.tolist() == [0, 1, 2]
@@ -170,8 +164,7 @@ def test_one_state_can_be_copied_into_many_envs() -> None:
 
 
 def test_envs_can_exchange_states() -> None:
-    with Pool(walks(2), num_workers=2) as pool:
-        pool.reset(seed=0)
+    with begun(walks(2), num_workers=2, seed=0) as pool:
         before = pool.step([0, 2]).obs.copy()
         assert pool.fork_state([1, 0], [0, 1]).obs.tolist() == before[::-1].tolist()
         assert pool.fork_state(1, 0).obs.tolist() == before[:1].tolist()
@@ -179,8 +172,7 @@ def test_envs_can_exchange_states() -> None:
 
 @pytest.mark.parametrize("lazy", [False, True])
 def test_a_state_can_be_pickled_and_put_into_another_pool_with_envs_that_may_not_be_built_yet(lazy: bool) -> None:
-    with Pool(walks(3), num_workers=2) as pool:
-        pool.reset(seed=9)
+    with begun(walks(3), num_workers=2, seed=9) as pool:
         play(pool, 3)
         kept = pickle.dumps(pool.get_state())
         expected = play(pool, 20)
@@ -190,8 +182,7 @@ def test_a_state_can_be_pickled_and_put_into_another_pool_with_envs_that_may_not
 
 
 def test_parts_get_and_set_states_of_their_envs() -> None:
-    with Pool(walks(4), num_workers=2) as pool:
-        pool.reset(seed=0)
+    with begun(walks(4), num_workers=2, seed=0) as pool:
         one, other = pool.split(2)
         states = one.get_state()
         first = [one.step([0, 0]).obs.copy() for _ in range(3)]
@@ -215,8 +206,7 @@ def until_over(pool: Pool) -> Batch:
 
 @pytest.mark.parametrize("options", [{}, {"resets_ahead": True}, {"spares": 2}])
 def test_an_env_continues_from_a_state_after_the_end_of_an_episode(options: Any) -> None:
-    with Pool(counting(2 + options.get("spares", 0), 3), **options) as pool:
-        pool.reset(seed=0)
+    with begun(counting(2 + options.get("spares", 0), 3), **options, seed=0) as pool:
         until_over(pool)
         states = pool.get_state(state_fns="attributes")
         assert [(state.steps, state.is_over) for state in states] == [(0, True)] * 2
@@ -237,8 +227,7 @@ def test_an_env_that_gets_the_state_of_another_keeps_its_own_seeds_and_options(
 ) -> None:
     def follow(backend: Any, *, resets_ahead: bool) -> list[Any]:
         options: Any = {"seeding": seeding, "backend": backend, "resets_ahead": resets_ahead}
-        with Pool(levelled(3, 3), num_workers=3, extras={"steps": lambda env: env.steps}, **options) as pool:
-            pool.reset(seed=5)
+        with begun(levelled(3, 3), num_workers=3, extras={"steps": lambda env: env.steps}, **options, seed=5) as pool:
             if late_options:  # resets in advance are made once more, with the options
                 until_over(pool)
             pool.set_reset_options([{"level": 7}, {"level": 8}, {"level": 7}])
@@ -254,12 +243,10 @@ def test_an_env_that_gets_the_state_of_another_keeps_its_own_seeds_and_options(
 
 
 def test_same_step_pools_refuse_a_state_after_the_end_of_an_episode() -> None:
-    with Pool(counting(1, 2), num_workers=1) as pool:
-        pool.reset()
+    with begun(counting(1, 2), num_workers=1) as pool:
         until_over(pool)
         (state,) = pool.get_state(state_fns="attributes")
-    with Pool(counting(1, 2), num_workers=1, autoreset="same_step") as pool:
-        pool.reset()
+    with begun(counting(1, 2), num_workers=1, autoreset="same_step") as pool:
         with pytest.raises(ValueError, match="expected a state within an episode for env 0, got one after its end"):
             pool.set_state([state])
         assert pool.step([1]).obs[0, 2] == 1
@@ -281,8 +268,7 @@ def test_set_state_does_not_change_later_seeds() -> None:
 
 
 def test_an_env_that_was_never_reset_has_seeds_after_set_state() -> None:
-    with Pool(walks(1, limit=2), num_workers=1) as pool:
-        pool.reset(seed=0)
+    with begun(walks(1, limit=2), num_workers=1, seed=0) as pool:
         state = pool.get_state()
     with Pool(walks(1, limit=2), num_workers=1, seeding="per_episode") as pool:
         pool.set_state(state)
@@ -292,15 +278,13 @@ def test_an_env_that_was_never_reset_has_seeds_after_set_state() -> None:
 
 @pytest.mark.parametrize("resets_ahead", [False, True])
 def test_random_numbers_continue_from_a_state_after_the_end(resets_ahead: bool) -> None:
-    with Pool(walks(2, limit=3), num_workers=1, resets_ahead=resets_ahead) as pool:
-        pool.reset(seed=4)
+    with begun(walks(2, limit=3), num_workers=1, resets_ahead=resets_ahead, seed=4) as pool:
         until_over(pool)
         assert_continues(pool)
 
 
 def test_an_env_that_is_due_for_renewal_continues_from_a_state() -> None:
-    with Pool(walks(2), num_workers=1, faults=FaultPolicy(renew_every=1)) as pool:
-        pool.reset(seed=1)
+    with begun(walks(2), num_workers=1, faults=FaultPolicy(renew_every=1), seed=1) as pool:
         assert_continues(pool, steps=2)
 
 
@@ -308,8 +292,7 @@ def test_an_env_that_is_due_for_renewal_continues_from_a_state() -> None:
 
 
 def test_an_env_without_state_methods_is_an_error_before_anything_is_sent() -> None:
-    with Pool([lambda: TimeLimit(CountingEnv(), 5)] * 2, num_workers=1) as pool:
-        pool.reset()
+    with begun([lambda: TimeLimit(CountingEnv(), 5)] * 2, num_workers=1) as pool:
         with pytest.raises(InvalidEnvError) as raised:
             pool.get_state([1])
         assert "got env 1, TimeLimit<CountingEnv>; pass state_fns=(get, put)" in str(raised.value)
@@ -317,8 +300,7 @@ def test_an_env_without_state_methods_is_an_error_before_anything_is_sent() -> N
 
 
 def test_a_state_that_cannot_be_pickled_does_not_end_the_episode() -> None:
-    with Pool(walks(2), num_workers=1) as pool:
-        pool.reset()
+    with begun(walks(2), num_workers=1) as pool:
         with pytest.raises(EnvError, match="the attribute 'lock' of SavingWalkEnv"):
             pool.get_state(state_fns="attributes")
         assert (pool.step([0, 0]).obs[:, 2] == 1).all()
@@ -358,8 +340,7 @@ def test_get_state_is_refused_for_envs_in_flight_or_without_reset(tmp_path: Path
 def test_bad_arguments_of_states_are_refused_before_anything_is_sent(
     call: Any, error: type[Exception], message: str
 ) -> None:
-    with Pool(walks(2), backend="serial") as pool:
-        pool.reset()
+    with begun(walks(2), backend="serial") as pool:
         states = pool.get_state()
         with pytest.raises(error, match=message):
             call(pool, states)
@@ -377,11 +358,9 @@ def test_a_state_of_another_kind_of_env_is_refused() -> None:
 
 @pytest.mark.parametrize("faults", ["raise", "restart", "resume"])
 def test_a_state_with_another_observation_shape_is_refused_without_effect(faults: Any) -> None:
-    with Pool([lambda: SizedEnv(3)], num_workers=1) as other:
-        other.reset()
+    with begun([lambda: SizedEnv(3)], num_workers=1) as other:
         states = other.get_state(state_fns="attributes")
-    with Pool([lambda: SizedEnv(5)], num_workers=1, faults=faults) as pool:
-        pool.reset()
+    with begun([lambda: SizedEnv(5)], num_workers=1, faults=faults) as pool:
         with pytest.raises(ValueError, match=r"expected a state of an env with the observations <i8 \(5,\) for env 0"):
             pool.set_state(states)
         assert pool.step([1]).obs[0, 2] == 1
@@ -390,16 +369,14 @@ def test_a_state_with_another_observation_shape_is_refused_without_effect(faults
 
 @pytest.mark.parametrize("fns", ["attributes", (take_log, put)])
 def test_a_state_with_an_open_file_is_refused(fns: Any, tmp_path: Path) -> None:
-    with Pool([lambda: WritingEnv(tmp_path / "log")], num_workers=1) as pool:
-        pool.reset()
+    with begun([lambda: WritingEnv(tmp_path / "log")], num_workers=1) as pool:
         with pytest.raises(EnvError, match="open file"):
             pool.get_state(state_fns=fns)
         assert pool.step([1]).obs[0, 2] == 1
 
 
 def test_a_replaced_env_has_no_state_before_its_reset() -> None:
-    with Pool(walks(2), backend="serial") as pool:
-        pool.reset()
+    with begun(walks(2), backend="serial") as pool:
         pool.replace([1], walks(1))
         with pytest.raises(StateError, match="got env 1, rebuilt and not reset"):
             pool.get_state()
@@ -408,8 +385,7 @@ def test_a_replaced_env_has_no_state_before_its_reset() -> None:
 
 
 def test_states_of_vector_envs_are_refused() -> None:
-    with Pool(synced(counting(2), 2), vector_size=2) as pool:
-        pool.reset()
+    with begun(synced(counting(2), 2), vector_size=2) as pool:
         for call in (pool.get_state, lambda: pool.set_state([]), lambda: pool.fork_state(0, 1)):
             with pytest.raises(ValueError, match="got vector_size=2"):
                 call()

@@ -9,9 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from pool_envs import CountingEnv
-
-from remuda import Pool
+from pool_envs import CountingEnv, begun
 
 SECONDS = 0.02  # CPU time or sleep of each step
 
@@ -37,8 +35,7 @@ def burn(seconds: float) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere CPU time is not measured")
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
 def test_cpu_time_excludes_sleep_and_the_callers_time(backend: Any) -> None:
-    with Pool([partial(SlowEnv, burn), partial(SlowEnv, time.sleep)], num_workers=2, backend=backend) as pool:
-        pool.reset()
+    with begun([partial(SlowEnv, burn), partial(SlowEnv, time.sleep)], num_workers=2, backend=backend) as pool:
         for _ in range(5):
             pool.step([0, 0])
             burn(2 * SECONDS)

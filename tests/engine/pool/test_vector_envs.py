@@ -14,7 +14,7 @@ from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from odd_exceptions import raising
-from pool_envs import CountingEnv, EnvFn, Info, NestedEnv, SampleEnv, TextEnv, assert_same, counting, with_infos
+from pool_envs import CountingEnv, EnvFn, Info, NestedEnv, SampleEnv, TextEnv, assert_same, begun, counting, with_infos
 from vector_envs import plain, synced
 
 from remuda import (
@@ -143,8 +143,7 @@ def test_a_pool_of_one_vector_env(size: int) -> None:
 
 def test_infos_of_a_wrapper() -> None:
     """The wrapper's info is a dict with a mask, but the arrays in the dict have no masks of their own."""
-    with Pool([lambda: RecordEpisodeStatistics(SyncVectorEnv(ending(2)))] * 2, vector_size=2) as pool:
-        pool.reset()
+    with begun([lambda: RecordEpisodeStatistics(SyncVectorEnv(ending(2)))] * 2, vector_size=2) as pool:
         for _ in range(3):
             batch = pool.step([1, 2, 3, 4])
         ends = [info.get("episode") for info in batch.infos]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from accidents import once
 from gymnasium import spaces
+from pool_envs import begun
 from replays import assert_reproduced, recording, replay
 from vector_reward_envs import NumbersInRows, Returning, Sum, TwoGoals, TwoGoalsVector
 
@@ -31,8 +32,7 @@ def test_a_batch_has_a_row_of_rewards_for_each_env(backend: Any) -> None:
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step", "background"])
 def test_the_end_of_an_episode_has_its_reward_and_a_new_one_begins_with_zeros(autoreset: Any) -> None:
-    with Pool([TwoGoals] * 2, num_workers=1, autoreset=autoreset) as pool:
-        pool.reset()
+    with begun([TwoGoals] * 2, num_workers=1, autoreset=autoreset) as pool:
         rewards = [pool.step([1, 2]).rewards.tolist() for _ in range(3)]
         after = pool.recv() if autoreset == "background" else pool.step([1, 2])
         assert rewards[2] == [[3, -1], [3, -2]]
@@ -43,8 +43,7 @@ def test_the_end_of_an_episode_has_its_reward_and_a_new_one_begins_with_zeros(au
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step", "background", "disabled"])
 def test_the_row_of_a_fault_has_a_vector_of_zeros(tmp_path: Any, autoreset: Any) -> None:
     kill = partial(TwoGoals, once(tmp_path / "killed", accidents.kill_myself))
-    with Pool([kill, TwoGoals], num_workers=2, faults="restart", autoreset=autoreset) as pool:
-        pool.reset()
+    with begun([kill, TwoGoals], num_workers=2, faults="restart", autoreset=autoreset) as pool:
         batch = pool.step([1, 2])
         assert batch.infos[0]["fault"] if autoreset != "same_step" else batch.infos[0]["final_info"]["fault"]
         assert batch.rewards.tolist() == [[0, 0], [1, -2]]
@@ -59,8 +58,7 @@ def test_a_crash_is_replayed(tmp_path: Any) -> None:
 
 
 def test_a_rollout_has_a_row_of_rewards_for_each_step_and_env() -> None:
-    with Pool([TwoGoals] * 2, num_workers=2) as pool:
-        pool.reset()
+    with begun([TwoGoals] * 2, num_workers=2) as pool:
         rollout = pool.rollout(4)
         for step in rollout:
             step.act([1, 2])
@@ -74,8 +72,7 @@ def test_a_rollout_has_a_row_of_rewards_for_each_step_and_env() -> None:
 
 
 def test_rows_that_a_rollout_did_not_fill_are_zeros() -> None:
-    with Pool([TwoGoals] * 2, num_workers=1) as pool:
-        pool.reset()
+    with begun([TwoGoals] * 2, num_workers=1) as pool:
         for _ in range(2):  # the second one has the memory of the first
             rollout = pool.rollout(3)
             for _, step in zip(range(2), rollout, strict=False):
@@ -98,8 +95,7 @@ def test_vector_envs_have_vectors_as_rewards(backend: Any) -> None:
         assert pool.reset().rewards.tolist() == [[0, 0]] * 4
         assert pool.step([1, 2, 3, 4]).rewards.tolist() == [[1, -1], [2, -2], [3, -3], [4, -4]]
         assert [one.returns for one in pool.stats().envs] == [()] * 4
-    with Pool([partial(NumbersInRows, 2)], vector_size=2, num_workers=1, backend=backend) as pool:
-        pool.reset()
+    with begun([partial(NumbersInRows, 2)], vector_size=2, num_workers=1, backend=backend) as pool:
         assert pool.step([1, 2]).rewards.tolist() == [1, 2]
 
 
@@ -138,10 +134,9 @@ def test_rewards_of_a_column_have_the_shape_of_the_space(env_fn: Any, rewards: A
     ],
 )
 def test_a_reward_unlike_the_space_is_refused(reward: Any, space: Any, message: str) -> None:
-    with Pool([partial(Returning, reward, space)], num_workers=1) as pool:
-        pool.reset()
-        with pytest.raises(EnvError, match=f"expected {message}"):
-            pool.step([0])
+    env_fn = partial(Returning, reward, space)
+    with begun([env_fn], num_workers=1) as pool, pytest.raises(EnvError, match=f"expected {message}"):
+        pool.step([0])
 
 
 def test_envs_must_agree_on_a_space_with_one_axis() -> None:
