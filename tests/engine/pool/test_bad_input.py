@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import re
 from collections.abc import Callable
 from enum import Enum
 from typing import Any
@@ -254,33 +253,34 @@ def test_the_pool_accepts_gymnasiums_autoreset_modes(name: str, mode: Any) -> No
         assert (pool.step([1]).final_obs is not None) == (name == "same_step")
 
 
-@pytest.mark.parametrize("cls", [Pool, FaultPolicy, CrashDir])
-def test_the_error_of_a_misspelt_keyword_names_the_keyword_that_was_meant(cls: type) -> None:
-    known = {Pool: "num_workers", FaultPolicy: "step_timeout", CrashDir: "max_files"}[cls]
-    arguments = {Pool: (counting(1),), FaultPolicy: (), CrashDir: ("records",)}[cls]
-    with pytest.raises(TypeError) as raised:
-        cls(*arguments, **{known[:-1]: 2})
-    text = f"{cls.__name__}() got an unexpected keyword argument '{known[:-1]}'; did you mean {known}=?"
-    assert str(raised.value) == text
-    otherwise = "; help(remuda.PoolOptions) has all options" if cls is Pool else ""
-    with pytest.raises(TypeError, match=rf"got an unexpected keyword argument 'zzz'{re.escape(otherwise)}$"):
-        cls(*arguments, zzz=1)
+ALL_OPTIONS = "help(remuda.PoolOptions) has all options"
 
 
 @pytest.mark.parametrize(
-    ("keyword", "advice"),
+    ("cls", "keyword", "advice"),
     [
-        ("shared_memory", "arrays always travel through shared memory: leave it out"),
-        ("env_workers", "help(remuda.PoolOptions) has all options"),  # similar to pin_workers, but no misspelling
-        ("directory", "did you mean crash_dir=CrashDir(directory=...)?"),
-        ("n_workers", "did you mean num_workers=?"),  # as similar to pin_workers
-        ("env_factory", "help(remuda.PoolOptions) has all options"),
-        ("timeout", "use start_timeout=, or a deadline, as in faults=remuda.FaultPolicy(step_timeout=...)"),
+        (Pool, "num_worker", "did you mean num_workers=?"),
+        (FaultPolicy, "step_timeou", "did you mean step_timeout=?"),
+        (CrashDir, "max_file", "did you mean max_files=?"),
+        (FaultPolicy, "zzz", None),
+        (CrashDir, "zzz", None),
+        (Pool, "zzz", ALL_OPTIONS),
+        (Pool, "shared_memory", "arrays always travel through shared memory: leave it out"),
+        (Pool, "env_workers", ALL_OPTIONS),  # similar to pin_workers, but no misspelling
+        (Pool, "directory", "did you mean crash_dir=CrashDir(directory=...)?"),
+        (Pool, "n_workers", "did you mean num_workers=?"),  # as similar to pin_workers
+        (Pool, "env_factory", ALL_OPTIONS),
+        (Pool, "timeout", "use start_timeout=, or a deadline, as in faults=remuda.FaultPolicy(step_timeout=...)"),
     ],
 )
-def test_the_error_of_an_unknown_keyword_gives_no_wrong_advice(keyword: str, advice: str) -> None:
-    with pytest.raises(TypeError, match=re.escape(f"unexpected keyword argument '{keyword}'; {advice}") + "$"):
-        Pool(counting(1), **{keyword: 2})  # type: ignore[arg-type]
+def test_the_error_of_an_unknown_keyword_names_the_keyword_that_was_meant(
+    cls: type, keyword: str, advice: str | None
+) -> None:
+    arguments = {Pool: (counting(1),), FaultPolicy: (), CrashDir: ("records",)}[cls]
+    with pytest.raises(TypeError) as raised:
+        cls(*arguments, **{keyword: 2})
+    text = f"{cls.__name__}() got an unexpected keyword argument '{keyword}'"
+    assert str(raised.value) == (f"{text}; {advice}" if advice else text)
 
 
 def test_the_error_of_an_unknown_argument_of_a_method_names_the_pool() -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from accidents import raise_value_error
 from pairs import each
 from pool_envs import begun, hooked
 
@@ -24,10 +25,6 @@ def log(env: Any, action: Any) -> None:
 
 def warn(env: Any, action: Any) -> None:
     warnings.warn("careful", stacklevel=1)
-
-
-def fail(env: Any, action: Any) -> None:
-    raise ValueError("broken")
 
 
 USES: dict[str, Callable[[Pool], object]] = {
@@ -70,7 +67,7 @@ def test_a_handler_of_an_envs_output_closes_the_pool(
 @each(use=list(USES), backend=["process", "thread", "serial"])
 def test_a_handler_of_a_fault_report_closes_the_pool(use: str, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     faults = FaultPolicy("restart", backoff=0)
-    with begun(hooked(2, which=(1,), step=fail), backend=backend, faults=faults) as pool:
+    with begun(hooked(2, which=(1,), step=raise_value_error), backend=backend, faults=faults) as pool:
         with closing_handlers(pool, monkeypatch), pytest.raises(ClosedError, match="the pool is closed"):
             USES[use](pool)
         assert pool.closed

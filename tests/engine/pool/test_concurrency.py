@@ -13,9 +13,9 @@ from pool_envs import (
     EnvFn,
     Gate,
     Gauge,
-    HookedEnv,
     begun,
     counting,
+    hooked,
     make_gates,
     rewards,
 )
@@ -25,19 +25,14 @@ from remuda import Pool
 # -- concurrency -----------------------------------------------------------------------------------------
 
 
-def gauged(n: int, gauge: Gauge, gates: Sequence[Gate | None] | None = None) -> list[EnvFn]:
-    def factory(i: int) -> EnvFn:
-        gate = gates[i] if gates else None
+def gauged(n: int, gauge: Gauge, gates: Sequence[Gate] = ()) -> list[EnvFn]:
+    def busy(env: Any, *action: Any) -> None:
+        gauge.enter()
+        if gates:
+            gates[env.tag].wait()
+        gauge.leave()
 
-        def busy(env: Any, *action: Any) -> None:
-            gauge.enter()
-            if gate is not None:
-                gate.wait()
-            gauge.leave()
-
-        return lambda: HookedEnv(i, step=busy, reset=busy)
-
-    return [factory(i) for i in range(n)]
+    return hooked(n, range(n), step=busy, reset=busy)
 
 
 @each(backend=["process", "thread"], limit=[1, 2])

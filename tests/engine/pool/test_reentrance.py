@@ -5,9 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -165,32 +163,3 @@ def test_an_env_in_the_callers_thread_that_calls_its_pool_is_refused(name: str) 
         pool.reset()
         with pytest.raises(EnvError, match="raised remuda.errors.StateError in step: expected no "):
             pool.step([1, 1])
-
-
-@pytest.mark.parametrize("name", ["step", "call", "close"])
-def test_another_thread_is_refused_and_closes_after_the_call(name: str) -> None:
-    """The second thread calls the pool while the first one waits for an env."""
-    stepping, go_on = threading.Event(), threading.Event()
-
-    def step(env: Any, action: Any) -> Any:
-        stepping.set()
-        assert go_on.wait(100)
-        return env.observe(), 1.0, False, False, {}
-
-    env_fns = hooked(2, which=[0], step=step)
-    with ThreadPoolExecutor(1) as threads, Pool(env_fns, backend="thread", num_workers=2) as pool:
-        pool.reset()
-        stepping_thread = threads.submit(pool.step, [1, 1])
-        assert stepping.wait(100)
-        if name == "close":
-            closing = threading.Timer(0, go_on.set)
-            closing.start()
-            pool.close()
-            closing.join()
-            assert pool.closed
-        else:
-            with pytest.raises(StateError, match="from one thread at a time"):
-                while True:  # the first thread may not have begun to wait
-                    CALLS[name](pool)
-        go_on.set()
-        assert isinstance(stepping_thread.exception(), (ClosedError, type(None)))

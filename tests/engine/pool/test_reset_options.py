@@ -152,26 +152,17 @@ def test_options_of_a_pool_with_spares_must_be_the_same_for_all_envs() -> None:
 
 
 @each(mode=MODES, num_workers=[3, 1])
-def test_successors_of_a_worker_use_the_set_options(num_workers: int, mode: Any) -> None:
+def test_successors_use_the_options_that_were_set_before_and_after_the_death(num_workers: int, mode: Any) -> None:
     with Pool(levelled(3, length=1), num_workers=num_workers, autoreset=mode, faults=RESTART) as pool:
         pool.set_reset_options([{"level": i} for i in range(3)])
         pool.reset()
-        for _ in range(2):
+        for after in (None, 9):
             kill(pool, num_workers - 1)
+            if after is not None:
+                pool.set_reset_options({"level": after}, env_ids=[2])
             pool.step([1, 1, 1])
-            assert levels(pool.reset()) == [0, 1, 2]
-            assert next_levels(pool) == [0, 1, 2]
-
-
-def test_options_that_are_set_after_a_death_reach_the_successor() -> None:
-    with Pool(levelled(2), faults=RESTART) as pool:
-        pool.set_reset_options({"level": 1})
-        pool.reset()
-        kill(pool, 1)
-        pool.set_reset_options([{"level": 2}, {"level": 3}])
-        assert pool.step([1, 1]).truncations.tolist() == [False, True]
-        assert levels(pool.step([1, 1])) == [1, 3]
-        assert levels(pool.reset()) == [2, 3]
+            assert levels(pool.reset()) == [0, 1, after or 2]
+            assert next_levels(pool) == [0, 1, after or 2]
 
 
 def test_options_that_are_set_while_a_successor_builds_reach_it(tmp_path: Path) -> None:

@@ -33,6 +33,12 @@ TAXI = "Taxi-v4" if "Taxi-v4" in gymnasium.registry else "Taxi-v3"  # Gymnasium 
 FNS = (take, put)
 
 
+def reset_and_put(env: Any, state: Any) -> None:
+    """Resets the env. The states of wrappers, such as TimeLimit's number of steps, are restored afterwards."""
+    env.reset()
+    put(env, state)
+
+
 def walks(num_envs: int, kind: Callable[[int], Any] = SavingWalkEnv, limit: int = 8) -> list[Any]:
     return [lambda tag=tag: TimeLimit(kind(tag), limit) for tag in range(num_envs)]
 
@@ -88,6 +94,7 @@ def test_an_env_continues_from_a_state(mode: Any) -> None:
         (SavingWalkEnv, None, "get_state"),
         (CloningWalkEnv, None, "clone_state"),
         (WalkEnv, FNS, "state_fns"),
+        (WalkEnv, (take, reset_and_put), "state_fns"),
         (WalkEnv, "attributes", "attributes"),
         (EzEnv, "attributes", "attributes"),
         (lambda tag: Recent(SavingWalkEnv(tag)), None, "get_state"),
@@ -100,18 +107,6 @@ def test_an_env_continues_from_a_state_of_each_method(kind: Any, fns: Any, metho
         play(pool, 3)
         assert {state.method for state in pool.get_state(state_fns=fns)} == {method}
         assert_continues(pool, fns)
-
-
-def test_state_functions_may_reset_the_env() -> None:
-    """The states of wrappers, such as TimeLimit's number of steps, are restored after the call of `put`."""
-
-    def reset_and_put(env: Any, state: Any) -> None:
-        env.reset()
-        put(env, state)
-
-    with begun(walks(2, WalkEnv), backend="serial", seed=2) as pool:
-        play(pool, 3)
-        assert_continues(pool, (take, reset_and_put))
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Acrobot-v1", "FrozenLake-v1", TAXI, "Blackjack-v1"])
@@ -151,8 +146,11 @@ def test_set_state_returns_the_observation_of_the_state() -> None:
 # -- other envs ----------------------------------------------------------------------------------------------
 
 
-def test_one_state_can_be_copied_into_many_envs() -> None:
+def test_one_state_can_be_copied_into_many_envs_and_envs_can_exchange_states() -> None:
     with begun(walks(4), num_workers=2, seed=0) as pool:
+        before = pool.step([0, 2, 1, 1]).obs.copy()
+        assert pool.fork_state([1, 0], [0, 1]).obs.tolist() == before[[1, 0]].tolist()
+        assert pool.fork_state(1, 0).obs.tolist() == before[:1].tolist()
         play(pool, 2)
         batch = pool.fork_state(3, [0, 1, 2])
         assert batch.env_ids.tolist() == [0, 1, 2]
@@ -161,13 +159,6 @@ def test_one_state_can_be_copied_into_many_envs() -> None:
         rows_ = play(pool, 20)
         for envs in rows_:  # equal apart from the tags
             assert len({(*obs[1:].tolist(), *numbers) for _, obs, *numbers, _ in envs}) == 1
-
-
-def test_envs_can_exchange_states() -> None:
-    with begun(walks(2), num_workers=2, seed=0) as pool:
-        before = pool.step([0, 2]).obs.copy()
-        assert pool.fork_state([1, 0], [0, 1]).obs.tolist() == before[::-1].tolist()
-        assert pool.fork_state(1, 0).obs.tolist() == before[:1].tolist()
 
 
 @pytest.mark.parametrize("lazy", [False, True])
