@@ -12,15 +12,13 @@ import numpy as np
 import pytest
 import simulator_envs
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv
-from gymnasium.vector.utils import batch_space, iterate
 from old_gymnasium import FINAL_OBS, discrete, sync_vector_env
 from pairs import each
 from pool_envs import CountingEnv, EnvFn, Info, NestedEnv, assert_same, begun, counting, hooked, with_infos
 
 from remuda import Batch, Pool
 
-MODES = ("next_step", "same_step", "disabled")
+MODES = ("next_step", "same_step")  # tests/faces/gymnasium compares resets by the caller
 
 
 def assert_parity(
@@ -37,11 +35,7 @@ def assert_parity(
         _assert_same_reset(pool.reset(seed=5), reference.reset(seed=5))
         for i in range(steps):
             actions = reference.action_space.sample()
-            expected = reference.step(actions)
-            _assert_same_step(pool.step(actions), expected, f"step {i}")
-            done = expected[2] | expected[3]
-            if autoreset == "disabled" and done.any():
-                _reset_done_envs(pool, reference, done, f"reset after step {i}")
+            _assert_same_step(pool.step(actions), reference.step(actions), f"step {i}")
     reference.close()
 
 
@@ -60,22 +54,6 @@ def _assert_same_reset(batch: Batch, expected: Sequence[Any]) -> None:
     assert not batch.rewards.any()
     assert not batch.terminations.any()
     assert not batch.truncations.any()
-
-
-def _reset_done_envs(pool: Pool, reference: SyncVectorEnv, done: Any, place: str) -> None:
-    ids = np.flatnonzero(done)
-    all_obs, infos = reference.reset(options={"reset_mask": done.copy()})
-    batch = pool.reset(env_ids=ids.tolist())
-    order = np.argsort(batch.env_ids)
-    assert batch.env_ids[order].tolist() == ids.tolist()
-    actual = list(iterate(batch_space(pool.single_observation_space, len(ids)), batch.obs))
-    expected = list(iterate(reference.observation_space, all_obs))
-    assert_same([actual[i] for i in order], [expected[i] for i in ids], f"{place}: obs")
-    stacked = batch.infos.stack()
-    assert stacked.keys() == infos.keys()
-    for key in stacked:
-        if isinstance(stacked[key], np.ndarray):
-            assert_same(stacked[key][order], infos[key][ids], f"{place}: infos[{key!r}]")
 
 
 def cartpoles(n: int) -> list[EnvFn]:

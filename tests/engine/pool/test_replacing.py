@@ -210,39 +210,32 @@ def test_a_replacement_receives_lasting_attributes_and_options() -> None:
         assert pool.get_attr("last_options") == [{"hard": True}] * 2
 
 
-def test_a_worker_that_dies_in_a_replacement_restarts_with_the_old_envs(closed: Path) -> None:
-    def dies() -> Any:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    with begun(counting(3), faults=FaultPolicy("restart", backoff=0)) as pool:
-        with pytest.raises(WorkerDiedError, match=r"worker 1 .* died while in build \(env 1"):
-            pool.replace([0, 1], [noting(10, closed), dies])
+@pytest.mark.parametrize(
+    ("accident", "message"),
+    [
+        (kill_myself, r"worker 1 .* died while in build \(env 1"),
+        (lambda: signal.pause(), r"took longer than start_timeout=5.0 s"),
+    ],
+    ids=["death", "hang"],
+)
+def test_a_worker_that_dies_or_hangs_in_a_replacement_restarts_with_the_old_envs(
+    accident: Any, message: str, closed: Path
+) -> None:
+    with begun(counting(3), faults=FaultPolicy("restart", backoff=0), start_timeout=5.0) as pool:
+        with pytest.raises(WorkerDiedError, match=message):
+            pool.replace([0, 1], [noting(10, closed), accident])
         step_until_fault(pool, 1)
         assert pool.get_attr("tag") == [0, 1, 2]
         assert closed.read_text().split() == ["10"]
     with begun(counting(3)) as pool:
         with pytest.raises(WorkerDiedError):
-            pool.replace([1], [dies])
+            pool.replace([1], [kill_myself])
         assert pool.step([1, 1], env_ids=[0, 2]).obs[:, 0].tolist() == [0, 2]
 
 
-def test_start_timeout_is_the_limit_of_each_build() -> None:
-    def hangs() -> Any:
-        signal.pause()
-
-    with begun(counting(2), faults=FaultPolicy("restart", backoff=0), start_timeout=5.0) as pool:
-        with pytest.raises(WorkerDiedError, match=r"took longer than start_timeout=5.0 s"):
-            pool.replace([1], [hangs])
-        step_until_fault(pool, 1)
-        assert pool.get_attr("tag") == [0, 1]
-
-
 def test_crash_records_name_the_replacement(tmp_path: Path) -> None:
-    def step(env: Any, action: int) -> None:
-        raise ValueError("broken")
-
     with begun(counting(2), crash_dir=tmp_path) as pool:
-        pool.replace([1], [partial(HookedEnv, 10, step=step)])
+        pool.replace([1], [partial(HookedEnv, 10, step=raise_value_error)])
         pool.reset(seed=3)
         with pytest.raises(EnvError) as raised:
             pool.step([1, 1])

@@ -61,6 +61,7 @@ def test_the_next_reset_rebuilds_the_old_env_after_a_failed_replacement(
     backend: Any, num_workers: Any, mode: Any, replacement: Any, error: Any
 ) -> None:
     with begun([drawing(0)], backend=backend, num_workers=num_workers, autoreset=mode, seed=5) as pool:
+        pool.set_attr("mood", "calm", lasting=True)
         pool.step([1])
         with pytest.raises(error):
             pool.replace([0], [replacement])
@@ -73,6 +74,7 @@ def test_the_next_reset_rebuilds_the_old_env_after_a_failed_replacement(
         assert pool.get_attr("last_seed")[0] not in (None, 5)  # the seed is derived, as for every rebuilt env
         assert pool.step([3]).obs.tolist() == [[0, 1, 1, 3]]
         assert pictures(pool) == [colour(0, 1)]
+        assert pool.get_attr("mood") == ["calm"]
 
 
 def test_all_replaced_envs_are_rebuilt_if_one_cannot_be_replaced() -> None:
@@ -124,16 +126,6 @@ def test_a_reset_that_cannot_rebuild_the_old_env_raises_and_the_next_one_retries
                 pool.reset()
         broken.unlink()
         assert pool.reset().obs.tolist() == [[0, 1, 0, -1]]
-
-
-def test_a_rebuilt_env_receives_lasting_attributes() -> None:
-    with Pool([drawing(0)], num_workers=None) as pool:
-        pool.set_attr("mood", "calm", lasting=True)
-        pool.reset(seed=0)
-        with pytest.raises(EnvError, match="no such task"):
-            pool.replace([0], [fails])
-        pool.reset()
-        assert pool.get_attr("mood") == ["calm"]
 
 
 def raise_on_action_9(env: Any, action: int) -> None:

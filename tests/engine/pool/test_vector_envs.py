@@ -8,13 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from failing import MODES
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import batch_space
-from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from odd_exceptions import raising
-from pool_envs import CountingEnv, EnvFn, Info, NestedEnv, SampleEnv, TextEnv, assert_same, begun, counting, with_infos
+from pool_envs import CountingEnv, EnvFn, Info, NestedEnv, SampleEnv, TextEnv, assert_same, counting, with_infos
 from vector_envs import plain, synced
 
 from remuda import (
@@ -24,6 +21,9 @@ from remuda import (
     _core,
 )
 
+MODES = ["next_step", "same_step"]  # tests/lives.py compares vector envs without autoreset with single ones
+
+
 # -- as single envs --------------------------------------------------------------------------------------
 
 
@@ -31,7 +31,6 @@ class Twins:
     """A pool of vector envs and a pool of the same envs as single ones. Their results must be equal."""
 
     def __init__(self, env_fns: Sequence[EnvFn], size: int, mode: Any, **options: Any) -> None:
-        self.size, self.mode = size, mode
         self.vectors = Pool(synced(env_fns, size, mode), vector_size=size, autoreset=mode, log_advice=False, **options)
         self.singles = Pool(env_fns, backend="serial", autoreset=mode, log_advice=False)
         self.actions = batch_space(self.singles.single_action_space, len(env_fns))
@@ -41,23 +40,7 @@ class Twins:
         assert_same_batch(self.vectors.reset(seed=5), self.singles.reset(seed=5), "reset")
         for i in range(steps):
             actions = self.actions.sample()
-            batch = self.vectors.step(actions)
-            assert_same_batch(batch, self.singles.step(actions), f"step {i}")
-            over = batch.terminations | batch.truncations
-            if self.mode == "disabled" and over.any():
-                self._reset(over, f"reset after step {i}")
-
-    def _reset(self, over: Any, place: str) -> None:
-        """Resets the envs at the end of an episode. Gymnasium's vector envs select them by a mask."""
-        masks = over.reshape(-1, self.size)
-        ids = np.flatnonzero(np.repeat(masks.any(1), self.size)).tolist()
-        options = [{"reset_mask": masks[env // self.size]} for env in ids]
-        actual = self.vectors.reset(env_ids=ids, options=options)
-        expected = self.singles.reset(env_ids=np.flatnonzero(over).tolist(), options={})
-        row_of = dict(zip(actual.env_ids.tolist(), range(len(actual)), strict=True))
-        rows = [row_of[env] for env in expected.env_ids.tolist()]
-        assert_same(leaves_of(actual.obs, rows), leaves_of(expected.obs, range(len(expected))), f"{place}: obs")
-        assert_same([actual.infos[row] for row in rows], list(expected.infos), f"{place}: infos")
+            assert_same_batch(self.vectors.step(actions), self.singles.step(actions), f"step {i}")
 
     def __enter__(self) -> Twins:
         return self
@@ -128,27 +111,19 @@ ENVS: dict[str, Callable[[int], list[EnvFn]]] = {
 
 
 @pytest.mark.parametrize(
-    ("envs", "mode", "backend"), [*product(ENVS, MODES, ["serial"]), ("nested", "same_step", "process")]
+    ("envs", "num_envs", "size", "mode", "backend"),
+    [
+        *product(ENVS, [6], [2], MODES, ["serial"]),
+        ("nested", 6, 2, "same_step", "process"),
+        ("counting", 1, 1, "next_step", "process"),
+        ("counting", 4, 4, "next_step", "process"),
+    ],
 )
-def test_slots_of_vector_envs_return_the_rows_of_single_envs(envs: str, mode: Any, backend: Any) -> None:
-    with Twins(ENVS[envs](6), 2, mode, backend=backend, num_workers=2) as twins:
+def test_slots_of_vector_envs_return_the_rows_of_single_envs(
+    envs: str, num_envs: int, size: int, mode: Any, backend: Any
+) -> None:
+    with Twins(ENVS[envs](num_envs), size, mode, backend=backend, num_workers=min(2, num_envs // size)) as twins:
         twins.run(40)
-
-
-@pytest.mark.parametrize("size", [1, 4])
-def test_a_pool_of_one_vector_env(size: int) -> None:
-    with Twins(ending(size), size, "next_step") as twins:
-        twins.run(20)
-
-
-def test_infos_of_a_wrapper() -> None:
-    """The wrapper's info is a dict with a mask, but the arrays in the dict have no masks of their own."""
-    with begun([lambda: RecordEpisodeStatistics(SyncVectorEnv(ending(2)))] * 2, vector_size=2) as pool:
-        for _ in range(3):
-            batch = pool.step([1, 2, 3, 4])
-        ends = [info.get("episode") for info in batch.infos]
-        assert [ends[0], ends[2]] == [None, None]
-        assert [(end["r"], end["l"]) for end in ends[1::2]] == [(6.0, 3), (12.0, 3)]
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
