@@ -24,6 +24,7 @@ from remuda._wire.layout import Layout
 from remuda._worker.reset_defaults import ResetDefaults, SeedBase
 
 RESTART = FaultPolicy("restart", backoff=0)
+RENEWAL = FaultPolicy("raise", renew_every=2)
 
 Row: TypeAlias = tuple[bytes, float, bool, bool, "int | None"]
 
@@ -235,22 +236,21 @@ def test_gymnasiums_rule_reports_no_seeds_and_seeds_no_autoreset(mode: Any) -> N
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_rebuilt_env_continues_the_sequence_of_seeds(mode: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("policy", "backend", "num_workers"),
+    [(RESTART, "serial", None), (RENEWAL, "process", 1), (RENEWAL, "process", 3)],
+)
+def test_rebuilt_and_renewed_envs_continue_the_sequence_of_seeds(
+    policy: FaultPolicy, backend: Any, num_workers: int | None, mode: Any, tmp_path: Path
+) -> None:
     fails = once(tmp_path / "failed", raise_value_error, when=lambda env: env.steps == 2)
-    with per_episode(hooked(2, length=3, step=fails), backend="serial", autoreset=mode, faults=RESTART) as pool:
+    env_fns = hooked(3, length=3, step=fails) if policy is RESTART else counting(3, length=2)
+    with per_episode(env_fns, backend=backend, num_workers=num_workers, autoreset=mode, faults=policy) as pool:
         journal = Journal(pool, seed=7)
         journal.step(20)
         journal.check_seeds(7)
-
-
-@each(mode=MODES, num_workers=[1, 3])
-def test_renewed_envs_continue_the_sequence_of_seeds(num_workers: int, mode: Any) -> None:
-    policy = FaultPolicy("raise", renew_every=2)
-    with per_episode(counting(3, length=2), num_workers=num_workers, autoreset=mode, faults=policy) as pool:
-        journal = Journal(pool, seed=7)
-        journal.step(14)
-        journal.check_seeds(7)
-        assert max(pool.get_attr("episodes")) <= 2
+        if policy is RENEWAL:
+            assert max(pool.get_attr("episodes")) <= 2
 
 
 def test_the_successor_of_a_dead_spare_uses_its_seed() -> None:

@@ -79,42 +79,31 @@ def test_extras_of_a_vector_env_need_a_row_for_each_env() -> None:
 # -- shapes and dtypes -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("value", "dtype", "shape"),
-    [
-        (True, np.bool_, ()),
-        (3, np.int64, ()),
-        (0.5, np.float64, ()),
-        (np.float32(2), np.float32, ()),
-        ([True, False], np.bool_, (2,)),
-        (np.zeros((2, 3), np.uint8), np.uint8, (2, 3)),
-        (1j, np.complex128, ()),
-    ],
-)
-def test_dtype_and_shape_of_extras_are_inferred(value: Any, dtype: Any, shape: tuple[int, ...]) -> None:
-    with Pool(counting(2), backend="serial", extras={"it": lambda env: value}) as pool:
-        column = pool.reset().extras["it"]
-        assert (column.dtype, column.shape) == (dtype, (2, *shape))
-        np.testing.assert_array_equal(column, [value] * 2)
+def after_a_reset(env: Any) -> Any:
+    assert env.episodes  # the pool does not call a function with a declaration before the first reset
+    return [1, 0, 1]
 
 
 @pytest.mark.parametrize(
-    ("declared", "dtype", "shape"),
+    ("extra", "dtype", "expected"),
     [
-        (spaces.MultiBinary(3), np.int8, (3,)),
-        (spaces.Box(0, 1, (3,), np.float32), np.float32, (3,)),
-        (((3,), "bool"), np.bool_, (3,)),
-        ((3, np.uint16), np.uint16, (3,)),
+        *((lambda env, value=value: value, type(value), value) for value in (np.bool_(1), np.float32(2), 1j)),
+        (lambda env: True, np.bool_, True),
+        (lambda env: 3, np.int64, 3),
+        (lambda env: 0.5, np.float64, 0.5),
+        (lambda env: [True, False], np.bool_, [True, False]),
+        (lambda env: np.zeros((2, 3), np.uint8), np.uint8, np.zeros((2, 3))),
+        ((after_a_reset, spaces.MultiBinary(3)), np.int8, [1, 0, 1]),
+        ((after_a_reset, spaces.Box(0, 1, (3,), np.float32)), np.float32, [1, 0, 1]),
+        ((after_a_reset, ((3,), "bool")), np.bool_, [1, 0, 1]),
+        ((after_a_reset, (3, np.uint16)), np.uint16, [1, 0, 1]),
     ],
 )
-def test_dtype_and_shape_of_extras_may_be_declared(declared: Any, dtype: Any, shape: tuple[int, ...]) -> None:
-    def value(env: Any) -> Any:
-        assert env.episodes  # the pool does not call the function before the first reset
-        return [1, 0, 1]
-
-    with Pool(counting(2), num_workers=1, extras={"it": (value, declared)}) as pool:
+def test_dtype_and_shape_of_extras_are_inferred_or_declared(extra: Any, dtype: Any, expected: Any) -> None:
+    with Pool(counting(2), num_workers=1, extras={"it": extra}) as pool:
         column = pool.reset().extras["it"]
-        assert (column.dtype, column.shape, column[1].tolist()) == (dtype, (2, *shape), [1, 0, 1])
+        assert (column.dtype, column.shape) == (dtype, (2, *np.shape(expected)))
+        np.testing.assert_array_equal(column, [expected] * 2)
 
 
 def test_the_error_of_extras_that_need_a_reset_suggests_a_declaration() -> None:

@@ -244,17 +244,6 @@ def test_casts_raise_if_numpy_is_set_to_raise(obs: Any, setting: str) -> None:
         pool.reset()
 
 
-def test_the_terminal_observation_in_infos_is_not_cast() -> None:
-    obs = np.array([0.1, 0.2])
-    with begun(
-        [functools.partial(ScriptedInfoEnv, [({}, True)], obs)], autoreset="same_step", backend="serial"
-    ) as pool:
-        for _ in range(3):
-            batch = pool.step(no_actions(1))
-            assert_same(batch.infos[0]["final_obs"], obs)
-            assert_same(batch.final_obs, obs.astype(np.float32)[None])
-
-
 class OwnDict(dict[str, Any]):
     pass
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from pairs import each
@@ -146,20 +145,7 @@ def test_a_finalizer_that_closes_the_pool_closes_it_after_the_call(actions: tupl
 
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_an_env_in_the_callers_thread_that_calls_its_pool_is_refused(name: str) -> None:
-    pools: list[Pool] = []
-
-    class Calling(gymnasium.Env[Any, Any]):
-        observation_space = action_space = gymnasium.spaces.Discrete(2)
-
-        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-            return 0, {}
-
-        def step(self, action: Any) -> Any:
-            CALLS[name](pools[0])
-            return 0, 0.0, False, False, {}
-
-    with Pool([Calling] * 2, backend="serial") as pool:
-        pools.append(pool)
-        pool.reset()
-        with pytest.raises(EnvError, match="raised remuda.errors.StateError in step: expected no "):
-            pool.step([1, 1])
+    env_fns = hooked(2, step=lambda *_: CALLS[name](pool))
+    refused = pytest.raises(EnvError, match="raised remuda.errors.StateError in step: expected no ")
+    with begun(env_fns, backend="serial") as pool, refused:
+        pool.step([1, 1])

@@ -17,6 +17,7 @@ from programs import kill
 from remuda import BrokenPoolError, ClosedError, EnvError, FaultPolicy, Pool, WorkerDiedError, load_record
 
 RESTART = FaultPolicy("restart", backoff=0)
+RENEWAL = FaultPolicy("raise", renew_every=1)
 
 
 def levels(batch: Any) -> list[int]:
@@ -188,25 +189,23 @@ def test_options_that_are_set_while_a_successor_builds_reach_it(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_env_that_is_rebuilt_in_its_worker_uses_the_set_options(mode: Any, tmp_path: Path) -> None:
-    env_fns = levelled(2, length=1, step=once(tmp_path / "failed", raise_value_error, when=lambda env: env.tag == 1))
-    with Pool(env_fns, backend="serial", num_workers=1, autoreset=mode, faults=RESTART) as pool:
-        pool.set_reset_options([{"level": 4}, {"level": 5}])
-        pool.reset()
-        assert next_levels(pool) == [4, 5]
-        assert next_levels(pool) == [4, 5]
-
-
-@each(mode=MODES, num_workers=[1, 2])
-def test_renewed_envs_use_the_set_options(num_workers: int, mode: Any) -> None:
-    policy = FaultPolicy("raise", renew_every=1)
-    with Pool(levelled(2, length=1), num_workers=num_workers, autoreset=mode, faults=policy) as pool:
+@pytest.mark.parametrize(
+    ("policy", "backend", "num_workers"),
+    [(RESTART, "serial", 1), (RENEWAL, "process", 1), (RENEWAL, "process", 2)],
+)
+def test_rebuilt_and_renewed_envs_use_the_set_options(
+    policy: FaultPolicy, backend: Any, num_workers: int, mode: Any, tmp_path: Path
+) -> None:
+    hooks = {"step": once(tmp_path / "failed", raise_value_error, when=lambda env: env.tag == 1)}
+    env_fns = levelled(2, length=1, **(hooks if policy is RESTART else {}))
+    with Pool(env_fns, backend=backend, num_workers=num_workers, autoreset=mode, faults=policy) as pool:
         pool.set_reset_options({"level": 4})
         pool.reset()
         for level in (5, 6):
             pool.set_reset_options({"level": level}, env_ids=[1])
             assert next_levels(pool) == [4, level]
-        assert pool.get_attr("episodes") == [1, 1]
+        if policy is RENEWAL:
+            assert pool.get_attr("episodes") == [1, 1]
 
 
 def test_crash_records_have_the_set_options(tmp_path: Path) -> None:
