@@ -1,15 +1,17 @@
-"""The properties of a pool that describe its envs, and its `repr`."""
+"""The properties of a pool that describe its envs, its `repr`, and the batched spaces of pools and of their parts."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import pytest
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
-from pool_envs import CountingEnv, DrawingEnv, SampleEnv, counting
+from gymnasium.vector.utils import batch_space
+from pool_envs import CountingEnv, DrawingEnv, NestedEnv, SampleEnv, counting
 
-from remuda import EnvError, Pool
+from remuda import EnvError, Part, Pool
 
 
 def test_a_pool_describes_its_envs() -> None:
@@ -55,3 +57,44 @@ def _with_space(space: spaces.Space[Any]) -> CountingEnv:
     env = CountingEnv()
     env.observation_space = space
     return env
+
+
+# -- batched spaces --------------------------------------------------------------------------------------
+
+
+def check(envs: Part, n: int) -> None:
+    """Asserts that actions and observations of several steps are elements of the batched spaces."""
+    assert envs.observation_space == batch_space(envs.single_observation_space, n)
+    assert envs.action_space == batch_space(envs.single_action_space, n)
+    assert envs.reset(seed=1).obs in envs.observation_space
+    for _ in range(3):
+        assert envs.step(envs.action_space.sample()).obs in envs.observation_space
+
+
+@pytest.mark.parametrize("env", [CountingEnv, NestedEnv])
+def test_batches_and_actions_are_elements_of_the_batched_spaces(env: Any) -> None:
+    with Pool([env] * 5, backend="serial", num_workers=2) as pool:
+        check(pool, 5)
+        for part in pool.split(2):
+            assert part.single_action_space == pool.single_action_space
+            check(part, part.num_envs)
+
+
+def test_batched_spaces_count_the_envs_of_vector_envs() -> None:
+    fns = [lambda: gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")] * 2
+    with Pool(fns, vector_size=3, backend="serial") as pool:
+        check(pool, 6)
+
+
+@pytest.mark.parametrize("seeding", ["gymnasium", "per_episode"])
+def test_a_batched_space_is_the_same_object_each_time_and_keeps_its_seed(seeding: Any) -> None:
+    samples = []
+    with Pool(counting(3), backend="serial", seeding=seeding) as pool:
+        for _ in range(2):
+            pool.action_space.seed(7)
+            pool.reset(seed=3)
+            samples.append(pool.action_space.sample().tolist())
+        assert pool.observation_space is pool.observation_space
+    assert samples[0] == samples[1]
+    # the spaces of a closed pool remain available
+    assert pool.action_space.shape == pool.observation_space.shape[:1] == (3,)
