@@ -21,14 +21,9 @@ from programs import Watched, kill, pids_of
 from remuda import Batch, EnvError, FaultPolicy, Pool, StateError, WorkerDiedError
 
 
-def values_of(batch: Batch) -> tuple[Any, ...]:
-    return (
-        batch.obs.copy(),
-        batch.rewards.copy(),
-        batch.terminations.copy(),
-        batch.truncations.copy(),
-        list(batch.infos),
-    )
+def values_of(batch: Batch) -> Any:
+    arrays = batch.obs, batch.rewards, batch.terminations, batch.truncations
+    return [array.copy() for array in arrays], list(batch.infos)
 
 
 @pytest.mark.parametrize("seeding", ["gymnasium", "per_episode"])
