@@ -290,20 +290,22 @@ def test_fault_reports_have_the_seed_of_the_episode(mode: Any, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_errors_and_crash_records_have_the_seed_of_the_episode_and_a_reset_the_next_one(
+def test_errors_and_crash_records_have_the_seed_and_options_of_the_episode_and_a_reset_the_next_seed(
     mode: Any, tmp_path: Path
 ) -> None:
     fails = once(tmp_path / "failed", raise_value_error, when=lambda env: env.episodes == 3)
     env_fns = hooked(2, length=2, step=fails)
     with per_episode(env_fns, backend="serial", autoreset=mode, crash_dir=tmp_path / "records") as pool:
+        pool.set_reset_options({"level": 4})
         journal = Journal(pool, seed=7)
         with pytest.raises(EnvError) as raised:
             journal.step(20)
         where = raised.value.failures[0].where
         assert where is not None and raised.value.record is not None
         assert (where.seed, where.resets_since_seed) == (formula(7, 1, 2), 0)
-        start = load_record(raised.value.record).start
-        assert start is not None and start.seed == where.seed
+        record = load_record(raised.value.record)
+        assert record.start is not None
+        assert (record.start.seed, record.start.options, record.calls) == (where.seed, {"level": 4}, 0)
         pool.discard()
         assert seeds_in(pool.reset(env_ids=[1]).infos) == [formula(7, 1, 3)]
 

@@ -121,16 +121,16 @@ def test_calls_and_reset_options_of_a_part_reach_only_its_envs() -> None:
         assert pool.get_attr("last_options") == [{"level": 1}, None] * 2
 
 
-@pytest.mark.parametrize("make", [NestedEnv, TextEnv])
-def test_parts_with_nested_observations_and_objects(make: Callable[[], Any]) -> None:
+@pytest.mark.parametrize(("make", "spares"), [(NestedEnv, 0), (TextEnv, 0), (TextEnv, 1)])
+def test_parts_and_spares_with_nested_observations_and_objects(make: Callable[[], Any], spares: int) -> None:
     def observations(backend: Any) -> list[Any]:
-        with Pool([lambda: make()] * 4, backend=backend, num_workers=2) as pool:
+        with Pool([lambda: make()] * (4 + spares), backend=backend, spares=spares) as pool:
             parts = pool.split(2)
             seen = [part.reset(seed=1).obs for part in parts]
             for part in parts:
                 part.action_space.seed(0)
                 for _ in range(5):
-                    seen.append(part.step(["a", "b"] if make is TextEnv else part.action_space.sample()).obs)
+                    seen.append(part.step(["a", "b" * 9] if make is TextEnv else part.action_space.sample()).obs)
             return seen
 
     np.testing.assert_equal(observations("process"), observations("serial"))
@@ -255,15 +255,6 @@ def test_a_fault_is_pending_until_its_own_part_receives_it() -> None:
 
 
 # -- with spares ---------------------------------------------------------------------------------------------
-
-
-def test_spares_serve_all_parts() -> None:
-    with begun(counting(6, length=1), spares=2, seed=0) as pool:
-        first, second = pool.split(2)
-        for part in (first, second):
-            assert part.step([1, 1]).terminations.all()
-        assert first.step([1, 1]).obs[:, 0].tolist() == [4, 5]
-        assert second.step([1, 1]).obs[:, 0].tolist() == first.env_ids.tolist()
 
 
 def test_a_batch_of_all_envs_is_in_order_beside_held_batches_of_parts(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pairs import each
 from pool_envs import Gate, HookedEnv, begun, levelled
 from programs import kill
 
-from remuda import BrokenPoolError, ClosedError, EnvError, FaultPolicy, Pool, WorkerDiedError, load_record
+from remuda import BrokenPoolError, ClosedError, EnvError, FaultPolicy, Pool, WorkerDiedError
 
 RESTART = FaultPolicy("restart", backoff=0)
 RENEWAL = FaultPolicy("raise", renew_every=1)
@@ -206,19 +206,6 @@ def test_rebuilt_and_renewed_envs_use_the_set_options(
             assert next_levels(pool) == [4, level]
         if policy is RENEWAL:
             assert pool.get_attr("episodes") == [1, 1]
-
-
-def test_crash_records_have_the_set_options(tmp_path: Path) -> None:
-    env_fns = levelled(1, step=raise_value_error)
-    with Pool(env_fns, backend="serial", crash_dir=tmp_path / "records", seeding="per_episode") as pool:
-        pool.set_reset_options({"level": 4})
-        (seed,) = [info["episode_seed"] for info in pool.reset(seed=1).infos]
-        with pytest.raises(EnvError) as raised:
-            pool.step([1])
-    assert raised.value.record is not None
-    record = load_record(raised.value.record)
-    assert record.start is not None
-    assert (record.start.seed, record.start.options, record.calls) == (seed, {"level": 4}, 0)
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------

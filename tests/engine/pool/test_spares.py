@@ -9,7 +9,7 @@ from typing import Any
 
 import accidents
 import pytest
-from pool_envs import Gate, HookedEnv, TextEnv, begun, counting, hooked
+from pool_envs import Gate, HookedEnv, begun, counting, hooked
 from spare_envs import LENGTHS, step, tags, uneven
 
 from remuda import FaultPolicy, Pool, WorkerDiedError
@@ -222,16 +222,6 @@ def test_set_attr_also_reaches_spares() -> None:
 # -- other ------------------------------------------------------------------------------------------------
 
 
-def test_spares_may_observe_objects() -> None:
-    def run(backend: Any) -> list[Any]:
-        with Pool([lambda: TextEnv()] * 3, spares=1, backend=backend) as pool:
-            rows = [pool.reset(seed=0).obs]
-            rows += [pool.step(["abc", "d" * 9]).obs for _ in range(12)]
-            return rows
-
-    assert run("process") == run("serial")
-
-
 @pytest.mark.parametrize(
     ("arguments", "rows"),
     [
@@ -273,15 +263,18 @@ def test_a_seed_outlives_the_worker_of_a_spare(tmp_path: Path) -> None:
         assert pool.get_attr("last_seed") == [11]
 
 
-def test_spares_of_parts_use_per_episode_seeds() -> None:
-    with Pool(counting(3, length=1), spares=1, seeding="per_episode", backend="serial") as pool:
+def test_spares_serve_all_parts_and_use_per_episode_seeds() -> None:
+    with Pool(counting(6, length=1), spares=2, seeding="per_episode") as pool:
         first, second = pool.split(2)
-        first.reset(seed=1)
-        second.reset(seed=1)
-        first.step([1])
-        batch = first.step([1])
-        assert tags(batch) == [2]
-        assert batch.infos[0]["episode_seed"] == pool.get_attr("last_seed", env_ids=[0])[0]
+        for part in (first, second):
+            part.reset(seed=1)
+        for part in (first, second):
+            assert part.step([1, 1]).terminations.all()
+        batch = first.step([1, 1])
+        assert tags(batch) == [4, 5]
+        seeds = pool.get_attr("last_seed", env_ids=first.env_ids)
+        assert [info["episode_seed"] for info in batch.infos] == seeds
+        assert tags(second.step([1, 1])) == first.env_ids.tolist()
 
 
 def test_a_refused_reset_does_not_change_the_slots() -> None:
