@@ -86,7 +86,7 @@ def test_a_reset_in_advance_is_repeated_after_a_death(num_workers: int, tmp_path
 
 
 # Options with which resets begin at the end of an episode, and the call that returns their results.
-EARLY: Any = pytest.mark.parametrize(
+EARLY = pytest.mark.parametrize(
     ("options", "go_on"),
     [
         ({"resets_ahead": True}, lambda pool: pool.step([2, 2])),
@@ -243,10 +243,10 @@ def test_each_env_returns_the_rows_and_infos_that_it_returns_alone(num_workers: 
     def reset(env: HookedEnv) -> Any:
         return env.observe(), {"began": env.episodes}
 
-    def step(env: HookedEnv, action: int) -> Any:
+    def advance(env: HookedEnv, action: int) -> Any:
         return env.observe(), float(action), env.steps >= env.length, False, {"step": env.steps}
 
-    envs = uneven(5, reset=reset, autoreset=reset, step=step)
+    envs = uneven(5, reset=reset, autoreset=reset, step=advance)
     with Pool(envs, autoreset="background", num_workers=num_workers) as pool:
         rows_of_envs = trajectories(pool, rows=12)
     for env_id, rows in rows_of_envs.items():

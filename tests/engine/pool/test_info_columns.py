@@ -496,10 +496,10 @@ def test_a_key_with_two_meanings_has_no_second_column() -> None:
     assert len(InfoColumns(room=10_000).assign(with_dots)) == 2
 
 
-NOT_NUMBERS = [None, "x", [1], {}, np.array(["a"]), np.datetime64(1, "s"), np.timedelta64(1, "s"), np.array([None])]
+TIMES = [np.datetime64(1, "s"), np.timedelta64(1, "s")]
 
 
-@pytest.mark.parametrize("value", [*NOT_NUMBERS, np.zeros(17)])
+@pytest.mark.parametrize("value", [None, "x", [1], {}, np.array(["a"]), np.array([None]), *TIMES, np.zeros(17)])
 def test_values_that_get_no_column(value: Any) -> None:
     assert field_of(("a",), value) is None
 

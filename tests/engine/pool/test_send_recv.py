@@ -213,10 +213,11 @@ def step_with_info(env: Any, action: Any) -> Any:
 
 def test_a_reset_or_step_of_some_envs_returns_rows_in_the_order_of_env_ids() -> None:
     with Pool(hooked(4, range(4), step=step_with_info), num_workers=2, backend="serial", log_advice=False) as pool:
-        for env_ids in ([2, 0, 3], [1], [3, 2, 1, 0]):
+        some: list[Any] = [[2, 0, 3], [1], [3, 2, 1, 0], [0, 1, 2, 3], np.array([1, 2])]
+        for env_ids in some:
             batch = pool.reset(seed=1, env_ids=iter(env_ids))
-            assert batch.env_ids.tolist() == batch.obs[:, 0].tolist() == env_ids  # the tags of these envs
-        for env_ids in ([2, 0, 3], [1], [3, 2, 1, 0], [0, 1, 2, 3], np.array([1, 2])):
+            assert batch.env_ids.tolist() == batch.obs[:, 0].tolist() == list(env_ids)  # the tags of these envs
+        for env_ids in some:
             batch = pool.step([10 + i for i in env_ids], env_ids)
             assert batch.env_ids.tolist() == list(env_ids)
             assert batch.rewards.tolist() == [10.0 + i for i in env_ids]
