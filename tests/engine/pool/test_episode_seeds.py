@@ -332,8 +332,8 @@ def test_a_seed_makes_random_actions_reproducible(make: Callable[[], Any]) -> No
             assert str(draw(pool)) != str(drawn[0])
             pool.reset(seed=4)
             drawn.append(draw(pool))
-            pool.reset(seed=[4, None, None])
-            pool.reset(seed=5, env_ids=[2])
+            pool.reset(seed=[4, None, 4])
+            pool.reset(seed=5, env_ids=[1])
             one, first, second, third = draw(pool)
             assert_same([one, first, third], [drawn[0][i] for i in (0, 1, 3)])
             assert str(second) != str(drawn[0][2])  # another seed

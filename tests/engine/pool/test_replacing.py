@@ -247,13 +247,14 @@ def test_crash_records_name_the_replacement(tmp_path: Path) -> None:
 
 
 def test_spaces_are_those_of_the_replacement() -> None:
-    bounded = partial(with_spaces, observation_space=spaces.Box(-5, 5, (4,), np.int64))
+    smaller: Any = {"observation_space": spaces.Box(-5, 5, (4,), np.int64), "action_space": spaces.Discrete(500)}
+    bounded = partial(with_spaces, **smaller)
     for seeding in ("gymnasium", "per_episode"):
         with Pool(counting(3), seeding=seeding) as pool:  # type: ignore[arg-type]
             pool.replace([1], [bounded])
             assert pool.observation_spaces[1] == spaces.Box(-5, 5, (4,), np.int64)
             assert pool.observation_spaces[2] == pool.single_observation_space
-            assert len(pool.action_spaces) == 3
+            assert pool.action_spaces == (pool.single_action_space, spaces.Discrete(500), pool.single_action_space)
 
 
 @each(mode=["next_step", "same_step", "disabled"], num_workers=[1, 2])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space
 from odd_exceptions import raising
 from pool_envs import CountingEnv, EnvFn, Info, NestedEnv, SampleEnv, TextEnv, assert_same, counting, with_infos
 from vector_envs import plain, synced
@@ -25,29 +24,6 @@ MODES = ["next_step", "same_step"]  # tests/lives.py compares vector envs withou
 
 
 # -- as single envs --------------------------------------------------------------------------------------
-
-
-class Twins:
-    """A pool of vector envs and a pool of the same envs as single ones. Their results must be equal."""
-
-    def __init__(self, env_fns: Sequence[EnvFn], size: int, mode: Any, **options: Any) -> None:
-        self.vectors = Pool(synced(env_fns, size, mode), vector_size=size, autoreset=mode, log_advice=False, **options)
-        self.singles = Pool(env_fns, backend="serial", autoreset=mode, log_advice=False)
-        self.actions = batch_space(self.singles.single_action_space, len(env_fns))
-        self.actions.seed(3)
-
-    def run(self, steps: int) -> None:
-        assert_same_batch(self.vectors.reset(seed=5), self.singles.reset(seed=5), "reset")
-        for i in range(steps):
-            actions = self.actions.sample()
-            assert_same_batch(self.vectors.step(actions), self.singles.step(actions), f"step {i}")
-
-    def __enter__(self) -> Twins:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.vectors.close()
-        self.singles.close()
 
 
 def leaves_of(obs: Any, rows: Any) -> Any:
@@ -122,8 +98,18 @@ ENVS: dict[str, Callable[[int], list[EnvFn]]] = {
 def test_slots_of_vector_envs_return_the_rows_of_single_envs(
     envs: str, num_envs: int, size: int, mode: Any, backend: Any
 ) -> None:
-    with Twins(ENVS[envs](num_envs), size, mode, backend=backend, num_workers=min(2, num_envs // size)) as twins:
-        twins.run(40)
+    env_fns = ENVS[envs](num_envs)
+    options: dict[str, Any] = {"autoreset": mode, "log_advice": False}
+    of_vectors = {"vector_size": size, "backend": backend, "num_workers": min(2, num_envs // size), **options}
+    with (
+        Pool(synced(env_fns, size, mode), **of_vectors) as vectors,
+        Pool(env_fns, backend="serial", **options) as singles,
+    ):
+        assert_same_batch(vectors.reset(seed=5), singles.reset(seed=5), "reset")
+        singles.action_space.seed(3)
+        for i in range(40):
+            actions = singles.action_space.sample()
+            assert_same_batch(vectors.step(actions), singles.step(actions), f"step {i}")
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
