@@ -205,6 +205,10 @@ def test_without_autoreset_a_finished_env_can_be_stepped() -> None:
 # -- steps of some envs, and resets after an error -------------------------------------------------------
 
 
+def reset_with_info(env: Any) -> Any:
+    return env.observe(), {"tag": env.tag, "name": f"env {env.tag}"}
+
+
 def step_with_info(env: Any, action: Any) -> Any:
     """A step with an info that has a number, which gets a column, and a text, which does not."""
     over = env.steps >= env.length
@@ -212,11 +216,14 @@ def step_with_info(env: Any, action: Any) -> Any:
 
 
 def test_a_reset_or_step_of_some_envs_returns_rows_in_the_order_of_env_ids() -> None:
-    with Pool(hooked(4, range(4), step=step_with_info), num_workers=2, backend="serial", log_advice=False) as pool:
+    hooks = {"reset": reset_with_info, "autoreset": reset_with_info, "step": step_with_info}
+    with Pool(hooked(4, range(4), **hooks), num_workers=2, backend="serial", log_advice=False) as pool:
         some: list[Any] = [[2, 0, 3], [1], [3, 2, 1, 0], [0, 1, 2, 3], np.array([1, 2])]
         for env_ids in some:
             batch = pool.reset(seed=1, env_ids=iter(env_ids))
             assert batch.env_ids.tolist() == batch.obs[:, 0].tolist() == list(env_ids)  # the tags of these envs
+            assert list(batch.infos) == [{"tag": i, "name": f"env {i}"} for i in env_ids]
+            assert batch.infos.stack()["tag"].tolist() == list(env_ids)
         for env_ids in some:
             batch = pool.step([10 + i for i in env_ids], env_ids)
             assert batch.env_ids.tolist() == list(env_ids)
