@@ -216,7 +216,7 @@ def step_with_info(env: Any, action: Any) -> Any:
 
 
 def test_a_reset_or_step_of_some_envs_returns_rows_in_the_order_of_env_ids() -> None:
-    hooks = {"reset": reset_with_info, "autoreset": reset_with_info, "step": step_with_info}
+    hooks: Any = {"reset": reset_with_info, "autoreset": reset_with_info, "step": step_with_info}
     with Pool(hooked(4, range(4), **hooks), num_workers=2, backend="serial", log_advice=False) as pool:
         some: list[Any] = [[2, 0, 3], [1], [3, 2, 1, 0], [0, 1, 2, 3], np.array([1, 2])]
         for env_ids in some:
