@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from old_gymnasium import discrete
-from pool_envs import NestedEnv, assert_same_leaf, counting
+from pool_envs import NestedEnv, assert_same_leaf, begun, counting
 from programs import kill
 
-from remuda import InvalidActionError, Pool, StateError
+from remuda import InvalidActionError, Pool
 from remuda._wire.codec import SpaceCodec
 
 N = 3
@@ -196,8 +196,7 @@ NESTS: list[Any] = [
 def test_actions_of_every_form_arrive_with_their_values_or_are_refused(name: str) -> None:
     space, forms = (NEST, NESTS) if name == "nested" else (SPACES[name], NUMBERS)
     fits = 0
-    with Pool(keeping(space), backend="serial") as pool:
-        pool.reset()
+    with begun(keeping(space), backend="serial") as pool:
         for actions in forms:
             right = expected(space, actions)
             assert_same(taken(pool, space, actions), right, actions)
@@ -225,8 +224,7 @@ def test_the_first_axis_counts_the_envs_and_axes_of_length_1_are_free_within_row
 
 
 def test_a_refused_action_does_not_change_the_action_in_reports() -> None:
-    with Pool(keeping(NEST), backend="serial") as pool:
-        pool.reset()
+    with begun(keeping(NEST), backend="serial") as pool:
         pool.step(nest())
         with pytest.raises(InvalidActionError):
             pool.step(nest(push=np.zeros((N, 2)), keys=[0, 4, 0]))
@@ -234,29 +232,12 @@ def test_a_refused_action_does_not_change_the_action_in_reports() -> None:
         np.testing.assert_array_equal(where.action["push"], [1, 0])
 
 
-def test_an_array_that_uses_the_pool_while_it_is_converted() -> None:
-    """The array's own call of the pool raises in the middle of the outer call. The pool stays usable."""
-
-    class Stepping(Convertible):
-        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-            pool.send([5] * N)
-            return self.array
-
-    with Pool(counting(N), backend="serial") as pool:
-        pool.reset()
-        with pytest.raises((StateError, InvalidActionError)):
-            pool.send(Stepping([7] * N))
-        pool.discard()
-        assert pool.step([5] * N).rewards.tolist() == [5.0] * N
-
-
 def test_an_interrupt_while_actions_are_converted_is_raised() -> None:
     class Interrupting:
         def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
             raise KeyboardInterrupt
 
-    with Pool(counting(N), backend="serial") as pool:
-        pool.reset()
+    with begun(counting(N), backend="serial") as pool:
         with pytest.raises(KeyboardInterrupt):
             pool.step(Interrupting())
         assert pool.step([1] * N).rewards.tolist() == [1.0] * N
@@ -265,8 +246,7 @@ def test_an_interrupt_while_actions_are_converted_is_raised() -> None:
 @pytest.mark.parametrize("backend", ["process", "serial"])
 @pytest.mark.parametrize("shape", [(), (2,)])
 def test_actions_as_given_keep_their_dtype(shape: tuple[int, ...], backend: Any) -> None:
-    with Pool(keeping(spaces.Box(-1, 1, shape)), backend=backend, num_workers=1) as pool:
-        pool.reset()
+    with begun(keeping(spaces.Box(-1, 1, shape)), backend=backend, num_workers=1) as pool:
         given = np.linspace(0, 1, N * int(np.prod(shape))).reshape(N, *shape)
         pool.send(given, as_given=True)
         pool.recv()
@@ -282,8 +262,7 @@ def test_actions_as_given_keep_their_dtype(shape: tuple[int, ...], backend: Any)
 
 def test_actions_as_given_keep_their_dtype_after_a_restart() -> None:
     given = np.linspace(0, 1, N)
-    with Pool(keeping(spaces.Box(-1, 1, ())), num_workers=N, faults="restart") as pool:
-        pool.reset()
+    with begun(keeping(spaces.Box(-1, 1, ())), num_workers=N, faults="restart") as pool:
         kill(pool, 1)
         pool.send(given, as_given=True)
         assert pool.recv(order="slot").truncations.tolist() == [env == 1 for env in range(N)]

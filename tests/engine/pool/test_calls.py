@@ -10,6 +10,7 @@ import pytest
 from pool_envs import (
     CountingEnv,
     HookedEnv,
+    begun,
     counting,
     gated,
     make_gates,
@@ -21,8 +22,7 @@ from remuda import EnvError, Pool
 
 def test_a_call_waits_for_its_env_and_for_no_other(tmp_path: Path) -> None:
     (gate,) = make_gates(tmp_path, 1)
-    with Pool(gated([gate, None])) as pool:
-        pool.reset()
+    with begun(gated([gate, None])) as pool:
         pool.send([1, 2])
         gate.await_arrival()
         late = pool.call_async("get_wrapper_attr", "total_steps")
@@ -37,8 +37,7 @@ def test_a_call_waits_for_its_env_and_for_no_other(tmp_path: Path) -> None:
 
 
 def test_more_calls_in_flight_than_fit_in_the_ring() -> None:
-    with Pool(counting(200), num_workers=2) as pool:
-        pool.reset()
+    with begun(counting(200), num_workers=2) as pool:
         pool.send([1] * 200)
         calls = [pool.call_async("echo", i) for i in range(20)]
         for i, call in reversed(list(enumerate(calls))):
@@ -71,8 +70,7 @@ class Poison:
 
 
 def test_an_answer_that_cannot_be_unpickled_fails_only_its_call() -> None:
-    with Pool(counting(2), num_workers=1) as pool:
-        pool.reset()
+    with begun(counting(2), num_workers=1) as pool:
         before, bad, after = pool.call_async("pid"), pool.apply_async(lambda env: Poison()), pool.call_async("pid")
         assert pool.step([1, 2]).rewards.tolist() == [1, 2]
         with pytest.raises(EnvError, match="envs 0, 1 .* in call: .*not a number") as raised:
@@ -85,8 +83,7 @@ def test_an_info_that_cannot_be_unpickled_raises_only_when_it_is_read() -> None:
     def step(env: Any, action: Any) -> Any:
         return env.observe(), 3.0, False, False, {"new": 1, "poison": Poison()}
 
-    with Pool([CountingEnv, lambda: HookedEnv(step=step)], num_workers=1) as pool:
-        pool.reset()
+    with begun([CountingEnv, lambda: HookedEnv(step=step)], num_workers=1) as pool:
         for _ in range(3):
             batch = pool.step([1, 2])
             assert batch.rewards.tolist() == [1, 3]

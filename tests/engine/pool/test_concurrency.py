@@ -13,8 +13,9 @@ from pool_envs import (
     EnvFn,
     Gate,
     Gauge,
-    HookedEnv,
+    begun,
     counting,
+    hooked,
     make_gates,
     rewards,
 )
@@ -24,26 +25,20 @@ from remuda import Pool
 # -- concurrency -----------------------------------------------------------------------------------------
 
 
-def gauged(n: int, gauge: Gauge, gates: Sequence[Gate | None] | None = None) -> list[EnvFn]:
-    def factory(i: int) -> EnvFn:
-        gate = gates[i] if gates else None
+def gauged(n: int, gauge: Gauge, gates: Sequence[Gate] = ()) -> list[EnvFn]:
+    def busy(env: Any, *action: Any) -> None:
+        gauge.enter()
+        if gates:
+            gates[env.tag].wait()
+        gauge.leave()
 
-        def busy(env: Any, *action: Any) -> None:
-            gauge.enter()
-            if gate is not None:
-                gate.wait()
-            gauge.leave()
-
-        return lambda: HookedEnv(i, step=busy, reset=busy)
-
-    return [factory(i) for i in range(n)]
+    return hooked(n, range(n), step=busy, reset=busy)
 
 
 @each(backend=["process", "thread"], limit=[1, 2])
 def test_no_more_workers_run_at_once_than_allowed(limit: int, backend: Any, tmp_path: Path) -> None:
     gauge = Gauge(tmp_path / "gauge")
-    with Pool(gauged(6, gauge), backend=backend, num_workers=4, max_concurrency=limit) as pool:
-        pool.reset()
+    with begun(gauged(6, gauge), backend=backend, num_workers=4, max_concurrency=limit) as pool:
         for _ in range(20):
             pool.step([0] * 6)
         for _ in range(20):

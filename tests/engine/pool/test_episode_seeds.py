@@ -18,12 +18,13 @@ from pairs import each
 from pool_envs import DiceEnv, SampleEnv, assert_same, counting, hooked
 from programs import kill
 
-from remuda import EnvError, Fault, FaultPolicy, Pool, StateError, load_record
+from remuda import EnvError, Fault, FaultPolicy, Pool, StateError, WorkerDiedError, load_record
 from remuda._engine.seeds import Seeds
 from remuda._wire.layout import Layout
 from remuda._worker.reset_defaults import ResetDefaults, SeedBase
 
 RESTART = FaultPolicy("restart", backoff=0)
+RENEWAL = FaultPolicy("raise", renew_every=2)
 
 Row: TypeAlias = tuple[bytes, float, bool, bool, "int | None"]
 
@@ -41,13 +42,14 @@ def seeds_in(infos: Any) -> list[Any]:
 
 
 class Journal:
-    """Drives a pool and records the rows of each env in order."""
+    """Resets and steps a pool, and records the rows of each env in order."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, seed: int | None = None) -> None:
         self.pool = pool
         self.rows: list[list[Row]] = [[] for _ in range(pool.num_envs)]
         self._steps = 0
         self._resetting: set[int] = set()  # in the background
+        self.reset(seed=seed)
 
     def reset(self, **arguments: Any) -> None:
         self._note(self.pool.reset(**arguments))
@@ -84,12 +86,12 @@ class Journal:
             seeds = self.seeds(i)
             assert len(seeds) > 4
             assert seeds == [formula(seed, i, n) for n in range(len(seeds))]
+            assert {type(seed) for seed in seeds} == {int}
 
 
 def play(backend: Any, num_workers: int, mode: Any, **options: Any) -> list[list[Row]]:
     with per_episode([DiceEnv] * 5, backend=backend, num_workers=num_workers, autoreset=mode, **options) as pool:
-        journal = Journal(pool)
-        journal.reset(seed=11)
+        journal = Journal(pool, seed=11)
         journal.step(30)
         pool.discard()
         journal.reset()  # in the middle of episodes
@@ -106,23 +108,12 @@ def play(backend: Any, num_workers: int, mode: Any, **options: Any) -> list[list
 @pytest.mark.parametrize("mode", MODES)
 def test_seeds_follow_the_documented_formula(mode: Any) -> None:
     with per_episode([DiceEnv] * 3, backend="serial", num_workers=2, autoreset=mode) as pool:
-        journal = Journal(pool)
-        journal.reset(seed=42)
+        journal = Journal(pool, seed=42)
         assert pool.get_attr("last_seed") == [formula(42, i, 0) for i in range(3)]
         journal.step(60)
         journal.check_seeds(42)
         assert pool.get_attr("last_seed") == [journal.seeds(i)[-1] for i in range(3)]
-
-
-def test_all_episodes_have_different_seeds() -> None:
-    with per_episode([DiceEnv] * 20, backend="serial", num_workers=1) as pool:
-        journal = Journal(pool)
-        journal.reset(seed=3)
-        journal.step(100)
-        seeds = [seed for i in range(20) for seed in journal.seeds(i)]
-        assert len(set(seeds)) == len(seeds) > 300
-        assert 3 not in seeds
-        assert all(type(seed) is int and 0 <= seed < 2**31 for seed in seeds)
+        assert pool.get_attr("info") == [{}] * 3  # the seeds were not written to the env's own dict
 
 
 def test_resets_without_a_seed_continue_the_sequence() -> None:
@@ -156,28 +147,14 @@ def test_without_a_seed_the_pool_draws_one() -> None:
     assert len(set(seen)) == 12 - 2
 
 
-@pytest.mark.parametrize(
-    ("seed", "error", "message"),
-    [
-        (-1, ValueError, r"^expected a seed from 0 up for env 0, got -1"),
-        ([1, -7], ValueError, r"^expected a seed from 0 up for env 1, got -7"),
-        ([1, 0.5], TypeError, "seed of env 1, got 0.5"),
-    ],
-)
-def test_wrong_seeds_are_refused(seed: Any, error: type[Exception], message: str) -> None:
-    with per_episode([DiceEnv] * 2, backend="serial") as pool:
-        pool.reset(seed=1)
-        with pytest.raises(error, match=message):
-            pool.reset(seed=seed)
-        assert pool.pending == 0
-        assert seeds_in(pool.reset().infos) == [formula(1, i, 1) for i in range(2)]
-
-
 def test_a_refused_reset_changes_no_seed() -> None:
     with per_episode([DiceEnv] * 2, backend="serial") as pool:
         pool.reset(seed=1)
         expected = pool.action_spaces[0].sample()
         pool.reset(seed=1)
+        for seed, message in ((-1, "for env 0, got -1"), ([1, -7], "for env 1, got -7")):
+            with pytest.raises(ValueError, match=f"^expected a seed from 0 up {message}"):
+                pool.reset(seed=seed)
         pool.send([0], env_ids=[1])
         with pytest.raises(StateError, match="in flight|last result"):
             pool.send_reset(seed=2)
@@ -239,14 +216,6 @@ def test_only_the_first_row_of_an_episode_has_its_seed(mode: Any) -> None:
                 assert begun.infos.stack()["episode_seed"].tolist() == following
 
 
-def test_the_envs_info_dict_is_not_changed() -> None:
-    with per_episode([DiceEnv] * 2, backend="serial") as pool:
-        journal = Journal(pool)
-        journal.reset()
-        journal.step(30)
-        assert pool.get_attr("info") == [{}, {}]
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_gymnasiums_rule_reports_no_seeds_and_seeds_no_autoreset(mode: Any) -> None:
     with Pool(counting(2, length=1), backend="serial", autoreset=mode) as pool:
@@ -267,24 +236,21 @@ def test_gymnasiums_rule_reports_no_seeds_and_seeds_no_autoreset(mode: Any) -> N
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_rebuilt_env_continues_the_sequence_of_seeds(mode: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("policy", "backend", "num_workers"),
+    [(RESTART, "serial", None), (RENEWAL, "process", 1), (RENEWAL, "process", 3)],
+)
+def test_rebuilt_and_renewed_envs_continue_the_sequence_of_seeds(
+    policy: FaultPolicy, backend: Any, num_workers: int | None, mode: Any, tmp_path: Path
+) -> None:
     fails = once(tmp_path / "failed", raise_value_error, when=lambda env: env.steps == 2)
-    with per_episode(hooked(2, length=3, step=fails), backend="serial", autoreset=mode, faults=RESTART) as pool:
-        journal = Journal(pool)
-        journal.reset(seed=7)
+    env_fns = hooked(3, length=3, step=fails) if policy is RESTART else counting(3, length=2)
+    with per_episode(env_fns, backend=backend, num_workers=num_workers, autoreset=mode, faults=policy) as pool:
+        journal = Journal(pool, seed=7)
         journal.step(20)
         journal.check_seeds(7)
-
-
-@each(mode=MODES, num_workers=[1, 3])
-def test_renewed_envs_continue_the_sequence_of_seeds(num_workers: int, mode: Any) -> None:
-    policy = FaultPolicy("raise", renew_every=2)
-    with per_episode(counting(3, length=2), num_workers=num_workers, autoreset=mode, faults=policy) as pool:
-        journal = Journal(pool)
-        journal.reset(seed=7)
-        journal.step(14)
-        journal.check_seeds(7)
-        assert max(pool.get_attr("episodes")) <= 2
+        if policy is RENEWAL:
+            assert max(pool.get_attr("episodes")) <= 2
 
 
 def test_the_successor_of_a_dead_spare_uses_its_seed() -> None:
@@ -300,22 +266,13 @@ def test_the_successor_of_a_dead_spare_uses_its_seed() -> None:
 @pytest.mark.parametrize("act", [die, raise_value_error])
 def test_a_failed_reset_uses_its_seed(act: Any, tmp_path: Path) -> None:
     """The next attempt uses the next seed, because the env may fail with this seed each time."""
-    with per_episode(hooked(2, reset=once(tmp_path / "failed", act)), faults=RESTART) as pool:
+    env_fns = hooked(2, reset=once(tmp_path / "failed", act))
+    with per_episode(env_fns) as pool, pytest.raises((EnvError, WorkerDiedError), match=f"seed {formula(7, 1, 0)}"):
+        pool.reset(seed=7)
+    (tmp_path / "failed.0").unlink()
+    with per_episode(env_fns, faults=RESTART) as pool:
         assert seeds_in(pool.reset(seed=7).infos) == [formula(7, 0, 0), formula(7, 1, 1)]
         assert seeds_in(pool.reset().infos) == [formula(7, 0, 1), formula(7, 1, 2)]
-
-
-def test_an_env_that_raised_continues_the_sequence_when_it_is_reset(tmp_path: Path) -> None:
-    fails = once(tmp_path / "failed", raise_value_error)
-    with per_episode(hooked(2, step=fails), backend="serial") as pool:
-        pool.reset(seed=7)
-        with pytest.raises(EnvError) as raised:
-            pool.step([1, 1])
-        where = raised.value.failures[0].where
-        assert where is not None
-        assert (where.seed, where.resets_since_seed) == (formula(7, 1, 0), 0)
-        pool.discard()
-        assert seeds_in(pool.reset(env_ids=[1]).infos) == [formula(7, 1, 1)]
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
@@ -332,28 +289,25 @@ def test_fault_reports_have_the_seed_of_the_episode(mode: Any, tmp_path: Path) -
         assert f"seed {formula(7, 1, 2)}, last action" in str(where)
 
 
-def test_a_fault_report_of_the_first_reset_has_its_seed() -> None:
-    with per_episode(hooked(1, which=[0], reset=raise_value_error), backend="serial") as pool:
-        with pytest.raises(EnvError) as raised:
-            pool.reset(seed=3)
-        where = raised.value.failures[0].where
-        assert where is not None
-        assert (where.episode, where.seed) == (0, formula(3, 0, 0))
-
-
 @pytest.mark.parametrize("mode", MODES)
-def test_crash_records_have_the_seed_of_the_episode(mode: Any, tmp_path: Path) -> None:
+def test_errors_and_crash_records_have_the_seed_and_options_of_the_episode_and_a_reset_the_next_seed(
+    mode: Any, tmp_path: Path
+) -> None:
     fails = once(tmp_path / "failed", raise_value_error, when=lambda env: env.episodes == 3)
     env_fns = hooked(2, length=2, step=fails)
     with per_episode(env_fns, backend="serial", autoreset=mode, crash_dir=tmp_path / "records") as pool:
-        journal = Journal(pool)
-        journal.reset(seed=7)
+        pool.set_reset_options({"level": 4})
+        journal = Journal(pool, seed=7)
         with pytest.raises(EnvError) as raised:
             journal.step(20)
-    assert raised.value.record is not None
-    start = load_record(raised.value.record).start
-    assert start is not None
-    assert start.seed == formula(7, 1, 2)
+        where = raised.value.failures[0].where
+        assert where is not None and raised.value.record is not None
+        assert (where.seed, where.resets_since_seed) == (formula(7, 1, 2), 0)
+        record = load_record(raised.value.record)
+        assert record.start is not None
+        assert (record.start.seed, record.start.options, record.calls) == (where.seed, {"level": 4}, 0)
+        pool.discard()
+        assert seeds_in(pool.reset(env_ids=[1]).infos) == [formula(7, 1, 3)]
 
 
 # -- random actions ----------------------------------------------------------------------------------------
@@ -378,20 +332,14 @@ def test_a_seed_makes_random_actions_reproducible(make: Callable[[], Any]) -> No
             assert str(draw(pool)) != str(drawn[0])
             pool.reset(seed=4)
             drawn.append(draw(pool))
+            pool.reset(seed=[4, None, 4])
+            pool.reset(seed=5, env_ids=[1])
+            one, first, second, third = draw(pool)
+            assert_same([one, first, third], [drawn[0][i] for i in (0, 1, 3)])
+            assert str(second) != str(drawn[0][2])  # another seed
     for other in drawn[1:]:
         assert_same(other, drawn[0])
     assert len({str(sequence) for sequence in drawn[0]}) == 4
-
-
-def test_a_seed_for_one_env_seeds_its_action_space_alone() -> None:
-    with per_episode([DiceEnv] * 3, backend="serial") as pool:
-        pool.reset(seed=4)
-        first = draw(pool)
-        pool.reset(seed=[4, None, None])
-        pool.reset(seed=4, env_ids=[2])
-        again = draw(pool)
-        assert (again[0], again[1], again[3]) == (first[0], first[1], first[3])
-        assert again[2] != first[2]
 
 
 def test_the_envs_own_action_spaces_are_not_seeded() -> None:

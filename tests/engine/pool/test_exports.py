@@ -10,9 +10,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from pool_envs import begun
 from programs import Script
 
-from remuda import Pool, _core
+from remuda import _core
 from remuda._system.interpreter import has_gil
 
 LIBRARIES = {"jax": "JAX is not installed (it takes 600 MB)", "torch": "torch is not installed"}
@@ -47,10 +48,9 @@ def address(made: Any) -> int:
 
 
 @pytest.mark.parametrize("name", EXPORTS)
-def test_an_exported_array_shares_the_frame_and_holds_its_lease(name: str) -> None:
+def test_an_exported_array_shares_the_frame_holds_its_lease_and_outlives_the_pool(name: str) -> None:
     import_or_skip(EXPORTS[name][0])
-    with Pool(ENVS, backend="serial", frames=2) as pool:
-        pool.reset(seed=0)
+    with begun(ENVS, backend="serial", frames=2, seed=0) as pool:
         batch = pool.step(LEFT)
         made, place, values = export(name, batch.obs), batch.obs.ctypes.data, batch.obs.tolist()
         assert address(made) == place
@@ -59,16 +59,9 @@ def test_an_exported_array_shares_the_frame_and_holds_its_lease(name: str) -> No
             assert _core.arena_of(pool.step(RIGHT).obs) is None
         assert np.asarray(made).tolist() == values
         del made
-        assert _core.arena_of(pool.step(LEFT).obs) is not None
-
-
-@pytest.mark.parametrize("name", EXPORTS)
-def test_an_exported_array_outlives_the_pool(name: str) -> None:
-    import_or_skip(EXPORTS[name][0])
-    pool = Pool(ENVS, backend="serial")
-    batch = pool.reset(seed=0)
-    made, values = export(name, batch.obs), batch.obs.tolist()
-    pool.close()
+        batch = pool.step(LEFT)
+        assert _core.arena_of(batch.obs) is not None
+        made, values = export(name, batch.obs), batch.obs.tolist()
     del pool, batch
     assert np.asarray(made).tolist() == values
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from accidents import once
 from gymnasium import spaces
-from pool_envs import CountingEnv, counting, hooked
+from pool_envs import CountingEnv, begun, counting, hooked
 from vector_envs import plain, synced
 
 from remuda import EnvError, FaultPolicy, InvalidEnvError, Pool, StepColumn
@@ -37,25 +37,12 @@ BOTH = {"seen": seen, "steps": steps}
 
 
 def test_rollouts_of_partial_batches_have_extras() -> None:
-    with Pool(counting(4, 3), num_workers=4, extras=BOTH) as pool:
-        pool.reset()
+    with begun(counting(4, 3), num_workers=4, extras=BOTH) as pool:
         rollout = pool.rollout(5)
         for step in rollout.partial(1):
             np.testing.assert_array_equal(step.extras["steps"], step.obs[:, 2])
             step.act(step.env_ids)
         np.testing.assert_array_equal(rollout.extras["seen"], rollout.obs)
-
-
-def test_extras_are_views_of_the_frame() -> None:
-    with Pool(counting(2), num_workers=1, extras=BOTH) as pool:
-        batch = pool.reset()
-        first = batch.extras["seen"]
-        assert not first.flags.owndata
-        kept = first.copy()
-        del batch
-        for i in range(10):
-            pool.step([i, i])
-        np.testing.assert_array_equal(first, kept)
 
 
 # -- vector envs -------------------------------------------------------------------------------------------
@@ -92,42 +79,33 @@ def test_extras_of_a_vector_env_need_a_row_for_each_env() -> None:
 # -- shapes and dtypes -------------------------------------------------------------------------------------
 
 
+def after_a_reset(env: Any) -> Any:
+    assert env.episodes  # the pool does not call a function with a declaration before the first reset
+    return [1, 0, 1]
+
+
 @pytest.mark.parametrize(
-    ("value", "dtype", "shape"),
+    ("given", "dtype"),
     [
-        (True, np.bool_, ()),
-        (3, np.int64, ()),
-        (0.5, np.float64, ()),
-        (np.float32(2), np.float32, ()),
-        ([True, False], np.bool_, (2,)),
-        (np.zeros((2, 3), np.uint8), np.uint8, (2, 3)),
-        (1j, np.complex128, ()),
+        (True, np.bool_),
+        (3, np.int64),
+        (0.5, np.float64),
+        (np.float32(2), np.float32),
+        ([True, False], np.bool_),
+        (np.zeros((2, 3), np.uint8), np.uint8),
+        (1j, np.complex128),
+        ((after_a_reset, spaces.MultiBinary(3)), np.int8),
+        ((after_a_reset, spaces.Box(0, 1, (3,), np.float32)), np.float32),
+        ((after_a_reset, ((3,), "bool")), np.bool_),
+        ((after_a_reset, (3, np.uint16)), np.uint16),
     ],
 )
-def test_dtype_and_shape_of_extras_are_inferred(value: Any, dtype: Any, shape: tuple[int, ...]) -> None:
-    with Pool(counting(2), backend="serial", extras={"it": lambda env: value}) as pool:
+def test_dtype_and_shape_of_extras_are_declared_or_those_of_the_value(given: Any, dtype: Any) -> None:
+    extra, value = (given, [1, 0, 1]) if isinstance(given, tuple) else (lambda env: given, given)
+    with Pool(counting(2), num_workers=1, extras={"it": extra}) as pool:
         column = pool.reset().extras["it"]
-        assert (column.dtype, column.shape) == (dtype, (2, *shape))
+        assert (column.dtype, column.shape) == (dtype, (2, *np.shape(value)))
         np.testing.assert_array_equal(column, [value] * 2)
-
-
-@pytest.mark.parametrize(
-    ("declared", "dtype", "shape"),
-    [
-        (spaces.MultiBinary(3), np.int8, (3,)),
-        (spaces.Box(0, 1, (3,), np.float32), np.float32, (3,)),
-        (((3,), "bool"), np.bool_, (3,)),
-        ((3, np.uint16), np.uint16, (3,)),
-    ],
-)
-def test_dtype_and_shape_of_extras_may_be_declared(declared: Any, dtype: Any, shape: tuple[int, ...]) -> None:
-    def value(env: Any) -> Any:
-        assert env.episodes  # the pool does not call the function before the first reset
-        return [1, 0, 1]
-
-    with Pool(counting(2), num_workers=1, extras={"it": (value, declared)}) as pool:
-        column = pool.reset().extras["it"]
-        assert (column.dtype, column.shape, column[1].tolist()) == (dtype, (2, *shape), [1, 0, 1])
 
 
 def test_the_error_of_extras_that_need_a_reset_suggests_a_declaration() -> None:
@@ -163,6 +141,8 @@ def test_extras_of_all_envs_need_one_shape_and_dtype() -> None:
         ({"mask": (seen, ((2,), "no"))}, TypeError, r"declared by \(shape, dtype\)"),
         ({"mask": (seen, ((2,), object))}, ValueError, "to be of numbers, got the dtype object"),
         ({"mask": (seen, spaces.Text(3))}, ValueError, "one array of numbers"),
+        ({"mask": StepColumn(None, (), int)}, TypeError, "function of an env, .*or a StepColumn"),  # type: ignore[arg-type]
+        ({"mask": StepColumn(steps, "x", int)}, TypeError, r"declared by \(shape, dtype\)"),  # type: ignore[arg-type]
         ({"mask": (seen, spaces.Dict(a=spaces.Discrete(2)))}, ValueError, "one array of numbers"),
     ],
 )
@@ -181,80 +161,45 @@ def test_the_error_names_extras_that_cannot_be_pickled() -> None:
 
 
 def test_an_exception_of_a_function_is_a_fault_of_the_env_and_names_the_function() -> None:
-    def picky(env: Any) -> int:
+    def picky(env: Any) -> Any:
         if env.tag == 1 and env.steps == 2:
             raise KeyError("nothing here")
-        return 0
+        return np.zeros(3 if env.steps == 3 else 2)
 
-    with Pool(counting(2), backend="serial", num_workers=1, extras={"steps": steps, "picky": picky}) as pool:
-        pool.reset()
+    with begun(counting(2), backend="serial", num_workers=1, extras={"steps": steps, "picky": picky}) as pool:
         pool.step([0, 0])
         with pytest.raises(EnvError, match=r"extras\['picky'\] raised KeyError: 'nothing here'") as raised:
             pool.step([0, 0])
         (failure,) = raised.value.failures
         assert (failure.env_id, failure.operation) == (1, "step")
         assert "in picky" in failure.traceback
-        assert pool.reset().extras["picky"].tolist() == [0, 0]
+        pool.discard()
+        with pytest.raises(EnvError, match=r"shape \(2,\) and dtype float64 at extras\['picky'\]"):
+            pool.step([0], [0])
+        assert pool.reset().extras["picky"].tolist() == [[0, 0]] * 2
 
 
-def test_the_error_of_a_value_that_does_not_fit_names_its_column() -> None:
-    def growing(env: Any) -> Any:
-        return np.zeros(2 + env.steps)
-
-    with Pool(counting(2), num_workers=1, extras={"growing": growing}) as pool:
-        pool.reset()
-        with pytest.raises(
-            EnvError, match=r"expected an array of shape \(2,\) and dtype float64 at extras\['growing'\]"
-        ):
-            pool.step([0, 0])
-
-
-def test_a_function_that_kills_its_worker_ends_one_episode(tmp_path: Path) -> None:
-    deadly = once(tmp_path / "once", accidents.kill_myself, lambda env: env.steps == 2)
-
-    def extra(env: CountingEnv) -> int:
-        deadly(env)
-        return steps(env)
-
-    policy = FaultPolicy("restart", backoff=0)
-    with Pool(counting(2), faults=policy, extras={"seen": seen, "steps": extra}) as pool:
-        pool.reset()
-        ended = 0
-        for _ in range(5):
-            batch = pool.step([1, 1])
-            check(batch)
-            ended += int(batch.truncations.sum())
-        assert ended == 1
-
-
-def test_a_successor_with_other_columns_is_refused(tmp_path: Path) -> None:
+def test_replacements_and_successors_need_the_same_columns(tmp_path: Path) -> None:
     marker = tmp_path / "dead"
 
     def row(env: Any) -> Any:
-        return [0] * (3 if env.tag == 1 and marker.exists() else 2)
+        return [env.tag] * (3 if env.tag == 9 or (env.tag == 1 and marker.exists()) else 2)
 
     def fail(env: Any, action: Any) -> None:
-        marker.touch()
-        accidents.kill_myself()
+        if action == 13:
+            marker.touch()
+            accidents.kill_myself()
 
     policy = FaultPolicy("restart", backoff=0, max_restarts=1)
-    with Pool(hooked(2, step=fail), faults=policy, extras={"row": row}) as pool:
-        pool.reset()
-        with pytest.raises(Exception, match=r"extras\['row'\].*the shape \(3,\) and dtype int64 for env 1"):
+    with begun(hooked(2, step=fail), faults=policy, extras={"row": row}) as pool:
+        wrong = r"extras\['row'\].*the shape \(3,\) and dtype int64 for env"
+        with pytest.raises(InvalidEnvError, match=f"{wrong} 0"):
+            pool.replace([0], [lambda: CountingEnv(9)])
+        pool.replace([0], [lambda: CountingEnv(8)])
+        assert pool.step([0, 0]).extras["row"].tolist() == [[8, 8], [1, 1]]
+        with pytest.raises(Exception, match=f"{wrong} 1"):
             for _ in range(3):
-                pool.step([0, 0])
-
-
-def test_a_replacement_needs_the_same_columns() -> None:
-    def row(env: Any) -> Any:
-        return [env.tag] * (3 if env.tag == 9 else 2)
-
-    with Pool(counting(2), num_workers=1, extras={"row": row}) as pool:
-        pool.reset()
-        with pytest.raises(InvalidEnvError, match=r"extras\['row'\].*the shape \(3,\) and dtype int64 for env 1"):
-            pool.replace([1], [lambda: CountingEnv(9)])
-        pool.replace([1], [lambda: CountingEnv(8)])
-        assert pool.step([0, 0]).extras["row"].tolist() == [[0, 0], [8, 8]]
+                pool.step([0, 13])
 
 
 def test_measuring_an_env_computes_its_extras() -> None:
@@ -270,25 +215,22 @@ def test_measuring_an_env_computes_its_extras() -> None:
 
 
 def test_a_step_column_keeps_the_value_of_the_step_that_ended_the_episode() -> None:
-    extras: Any = {"then": StepColumn(steps, (), np.int32), "now": steps}
+    extras: Any = {
+        "then": StepColumn(steps, (), np.int32),
+        "undeclared": StepColumn(lambda env: np.full(3, env.steps, np.int16), None, None),
+        "now": steps,
+    }
     with Pool(counting(2, 3), extras=extras, autoreset="same_step") as pool:
         assert pool.reset().extras["then"].tolist() == [0, 0]
         for i in range(1, 8):
             batch = pool.step([1, 1])
-            assert batch.extras["then"].tolist() == [(i - 1) % 3 + 1] * 2
+            then = (i - 1) % 3 + 1
+            assert batch.extras["then"].tolist() == [then] * 2
+            assert batch.extras["undeclared"].tolist() == [[then] * 3] * 2
             assert batch.extras["now"].tolist() == [i % 3] * 2
-            assert batch.extras["then"].dtype == np.int32
+            assert (batch.extras["then"].dtype, batch.extras["undeclared"].dtype) == (np.int32, np.int16)
         pool.request_obs()
         assert pool.recv().extras["then"].tolist() == [0, 0]
-
-
-def test_a_step_column_without_a_declaration_is_like_its_first_value() -> None:
-    extras: Any = {"then": StepColumn(lambda env: np.full(3, env.steps, np.int16), None, None)}
-    with Pool(counting(2, 3), extras=extras, autoreset="same_step", backend="serial") as pool:
-        pool.reset()
-        values = [pool.step([1, 1]).extras["then"] for _ in range(4)]
-        assert [value[0].tolist() for value in values] == [[1] * 3, [2] * 3, [3] * 3, [1] * 3]
-        assert values[0].dtype == np.int16
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
@@ -296,8 +238,7 @@ def test_a_step_column_is_zero_in_the_row_of_a_fault(mode: Any, tmp_path: Path) 
     extras = {"value": StepColumn(lambda env: [env.steps, 5], (2,), np.float32)}
     env_fns = hooked(2, [0], step=once(tmp_path / "once", accidents.die, lambda env: env.steps == 2))
     policy = FaultPolicy("restart", backoff=0)
-    with Pool(env_fns, num_workers=2, extras=extras, autoreset=mode, faults=policy) as pool:
-        pool.reset()
+    with begun(env_fns, num_workers=2, extras=extras, autoreset=mode, faults=policy) as pool:
         values = []
         for _ in range(4):
             values.append(pool.step([1, 1]).extras["value"].tolist())
@@ -309,8 +250,7 @@ def test_a_step_column_is_zero_in_the_row_of_a_fault(mode: Any, tmp_path: Path) 
 def test_step_columns_in_rollouts_and_in_tensors() -> None:
     torch = pytest.importorskip("torch")
     extras = {"then": StepColumn(steps, (), np.int64), **BOTH}
-    with Pool(counting(2, 3), extras=extras, autoreset="same_step") as pool:
-        pool.reset()
+    with begun(counting(2, 3), extras=extras, autoreset="same_step") as pool:
         rollout = pool.rollout(4)
         for step in rollout:
             assert list(step.extras) == ["seen", "steps"]
@@ -322,10 +262,6 @@ def test_step_columns_in_rollouts_and_in_tensors() -> None:
 def test_wrong_step_columns_are_refused() -> None:
     with pytest.raises(ValueError, match=r"expected no StepColumn in extras with vector_size=3"):
         Pool(plain(2, 3, 2, "next_step"), vector_size=3, extras={"value": StepColumn(steps, (), int)})
-    with pytest.raises(TypeError, match=r"expected extras\['value'\] to be a function of an env, .*or a StepColumn"):
-        Pool(counting(1), extras={"value": StepColumn(None, (), int)})  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"expected extras\['value'\] to be declared by \(shape, dtype\)"):
-        Pool(counting(1), extras={"value": StepColumn(steps, "x", int)})  # type: ignore[arg-type]
     with (
         pytest.raises(EnvError, match=r"extras\['value'\]"),
         Pool(counting(1), extras={"value": StepColumn(steps, (2,), int)}) as pool,

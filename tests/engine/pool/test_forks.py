@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from pool_envs import CountingEnv, counting, hooked
+from pool_envs import CountingEnv, assert_same, begun, counting, hooked
 from rollout_envs import fill
 
 from remuda import Batch, Pool, StateError
@@ -57,25 +57,26 @@ class Child:
 
 
 def arrays(batch: Batch) -> list[Any]:
-    return [batch.obs.copy(), batch.rewards.copy(), batch.terminations.copy(), dict(batch.infos.stack())]
+    final_obs = None if batch.final_obs is None else batch.final_obs.copy()
+    return [batch.obs.copy(), batch.rewards.copy(), batch.terminations.copy(), final_obs, dict(batch.infos.stack())]
 
 
 def scored(env: Any, action: Any) -> Any:
-    return env.observe(), float(action), False, False, {"score": float(action)}
+    return env.observe(), float(action), env.steps == env.length, False, {"score": float(action)}
 
 
 def test_a_childs_batch_keeps_its_values_while_the_pool_steps() -> None:
     """The copy stays valid after the parent drops the batch and reuses its memory many times."""
-    with Pool(hooked(4, range(4), step=scored), num_workers=2) as pool:
-        pool.reset()
+    with begun(hooked(4, range(4), length=3, step=scored), num_workers=2, autoreset="same_step") as pool:
         pool.step([1] * 4)  # its info key has a column after this step
         held = [pool.step([10 + i] * 4) for i in range(3)]
         before = [arrays(batch) for batch in held]
+        assert any(batch.final_obs is not None for batch in held)
         child = Child(lambda: [arrays(batch) for batch in held])
         del held
         for i in range(20):
             pool.step([100 + i] * 4)
-        np.testing.assert_equal(child.ask(), before)
+        assert_same(child.ask(), before)
 
 
 def test_parent_and_child_do_not_see_each_others_writes() -> None:
@@ -85,8 +86,7 @@ def test_parent_and_child_do_not_see_each_others_writes() -> None:
         batch.rewards[:] = -7
         return [before, arrays(batch)]
 
-    with Pool(counting(3)) as pool:
-        pool.reset()
+    with begun(counting(3)) as pool:
         batch = pool.step([1, 2, 3])
         before = arrays(batch)
         child = Child(write)
@@ -113,17 +113,6 @@ def test_a_child_may_read_batches_of_parts_and_of_a_closed_pool() -> None:
         np.testing.assert_equal(child.ask(), before)
 
 
-def test_a_childs_terminal_observations_keep_their_values() -> None:
-    with Pool(counting(2, length=2), autoreset="same_step") as pool:
-        pool.reset()
-        pool.step([1, 2])
-        batch = pool.step([3, 4])
-        before = batch.final_obs.copy()
-        child = Child(lambda: batch.final_obs)
-        batch.final_obs[:] = -7
-        np.testing.assert_array_equal(child.ask(), before)
-
-
 @pytest.mark.parametrize("faults", ["raise", "restart", "resume"])
 @pytest.mark.parametrize("holds", [True, False])
 def test_a_child_does_not_keep_the_pools_memory_allocated(faults: Any, holds: bool) -> None:
@@ -147,28 +136,27 @@ def test_a_child_does_not_keep_the_pools_memory_allocated(faults: Any, holds: bo
 
 def test_a_childs_calls_of_the_pool_are_refused() -> None:
     def use() -> list[str]:
-        messages = []
-        for call in (
-            pool.reset,
-            lambda: pool.step([0, 0]),
-            pool.recv,
-            pool.stats,
-            pool.close,
-            lambda: pool.call("tag"),
-        ):
-            try:
-                call()
-            except StateError as error:
-                messages.append(str(error))
-        return messages
+        return [
+            refusal(pool.reset), refusal(lambda: pool.step([0, 0])), refusal(pool.recv), refusal(pool.stats),
+            refusal(pool.close), refusal(lambda: pool.call("tag")),
+        ]  # fmt: skip
 
-    with Pool(counting(2)) as pool:
-        pool.reset()
+    def refusal(call: Callable[[], Any]) -> str:
+        with pytest.raises(StateError) as raised:
+            call()
+        return str(raised.value)
+
+    with begun(counting(2)) as pool:
         messages = Child(use).ask()
-        assert len(messages) == 6
         assert all(
             f"this pool belongs to process {os.getpid()}, got a call from its forked copy" in text for text in messages
         )
+        assert pool.step([1, 2]).rewards.tolist() == [1, 2]
+        child = Child(lambda: None)  # a child that is killed does not disturb the pool either
+        os.kill(child.pid, signal.SIGKILL)
+        os.waitpid(child.pid, 0)
+        os.close(child._go)
+        os.close(child._answer)
         assert pool.step([1, 2]).rewards.tolist() == [1, 2]
 
 
@@ -202,8 +190,7 @@ def test_a_factory_may_hold_a_batch_of_another_pool() -> None:
 
 
 def test_a_closed_pools_memory_is_freed_though_another_pool_has_forked_workers() -> None:
-    pool = Pool(counting(2))
-    pool.reset()
+    pool = begun(counting(2))
     with Pool(counting(1), start_method="fork") as other:
         maps = other.apply(lambda env: Path("/proc/self/maps").read_text())[0]
         assert maps.count("memfd:remuda") == 1  # the other pool's own memory
@@ -234,24 +221,11 @@ def test_a_fork_copies_only_held_frames() -> None:
                 return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Rss:"))
         return -1
 
-    with Pool([Filling] * 16, num_workers=2, frames=32) as pool:
-        pool.reset()
+    with begun([Filling] * 16, num_workers=2, frames=32) as pool:
         for i in range(40):
             batch = pool.step([i] * 16)
         held = 16 << 16
         assert held <= Child(private_bytes).ask() < 4 * held
-
-
-def test_a_killed_child_does_not_disturb_the_pool() -> None:
-    with Pool(counting(2)) as pool:
-        batch = pool.reset()
-        child = Child(lambda: None)
-        os.kill(child.pid, signal.SIGKILL)
-        os.waitpid(child.pid, 0)
-        os.close(child._go)
-        os.close(child._answer)
-        assert batch.obs.shape == (2, 4)
-        assert pool.step([1, 2]).rewards.tolist() == [1, 2]
 
 
 @pytest.mark.skipif(not has_gil(), reason="only the GIL keeps the thread where it is")
@@ -265,8 +239,7 @@ def test_a_child_drops_rollouts_while_a_thread_of_the_parent_reserves_memory() -
         held.clear()
         return True
 
-    with Pool([Filling] * 2) as pool:
-        pool.reset()
+    with begun([Filling] * 2) as pool:
         held.append(fill(pool.rollout(2), 1))
         interval = sys.getswitchinterval()
         sys.setswitchinterval(1000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,14 +16,18 @@ import gymnasium
 import numpy as np
 import pytest
 from accidents import kill_myself
+from arena_views import leaves
 from drawn import draws
 from gymnasium import spaces
+from gymnasium.vector import VectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
 from old_gymnasium import FINAL_OBS, sync_vector_env
-from pool_envs import EnvFn, Info, StepResult, assert_same
+from pool_envs import EnvFn, Info, StepResult, assert_same, begun
 
-from remuda import FaultPolicy, Pool
+from remuda import EnvError, EnvProgress, Failure, Fault, FaultPolicy, Infos, Pool, _core
+from remuda._engine.batches.infos import InfoColumns, MadeRow, PickledRows
+from remuda._wire.info_columns import InfoColumn, InfoField, field_of
 
 MODES = ("next_step", "same_step")
 STEPS = 4  # steps of a script; each script runs three times, and its keys have columns by the second
@@ -105,6 +110,7 @@ def wild_infos(depth: int = 2) -> st.SearchStrategy[dict[Any, Any]]:
 def info_pool(scripts: Sequence[Any], mode: str, **options: Any) -> Iterator[Pool]:
     fns: list[EnvFn] = [functools.partial(ScriptedInfoEnv, script) for script in scripts]
     with Pool(fns, autoreset=mode, log_advice=False, **{"backend": "serial", **options}) as pool:  # type: ignore[arg-type]
+        pool.reset()
         yield pool
 
 
@@ -119,7 +125,6 @@ def test_infos_equal_those_of_gymnasiums_vector_env(mode: str, scripts: list[Any
     vector_env = sync_vector_env([functools.partial(ScriptedInfoEnv, script) for script in scripts], mode)
     vector_env.reset()
     with info_pool(scripts, mode) as pool:
-        pool.reset()
         for i in range(3 * STEPS):
             try:
                 expected = vector_env.step(no_actions(len(scripts)))[4]
@@ -133,21 +138,6 @@ def test_infos_equal_those_of_gymnasiums_vector_env(mode: str, scripts: list[Any
             np.testing.assert_array_equal(batch.dones, batch.terminations | batch.truncations)
 
 
-@pytest.mark.parametrize(
-    "info",
-    [
-        {"a": 1, "_a": True},
-        {"_a": True, "a": 1},
-        {"d": {"_a": 2.0, "a": 1}},
-        {"d": {"a": np.ones(2), "_a": False}},
-        {"_d": 1, "d": 2, "a": 1},
-    ],
-)
-@pytest.mark.parametrize("mode", MODES)
-def test_keys_with_the_name_of_another_keys_mask(mode: str, info: Info) -> None:
-    test_infos_equal_those_of_gymnasiums_vector_env.hypothesis.inner_test(mode, [[(info, False), (info, True)]] * 2)
-
-
 @pytest.mark.parametrize("mode", [*MODES, "background", "disabled"])
 @given(st.lists(st.lists(st.tuples(wild_infos(), st.booleans()), min_size=2, max_size=2), min_size=1, max_size=2))
 @draws(12)
@@ -157,8 +147,7 @@ def test_each_info_equals_the_envs_info(mode: str, scripts: list[Any]) -> None:
     twins = [ScriptedInfoEnv(script) for script in scripts]
     due = [False] * len(twins)
     with info_pool(scripts, mode) as pool:
-        pool.reset()
-        for i in range(8):
+        for i in range(10):
             expected = [_expected_info(twin, j, due, mode) for j, twin in enumerate(twins)]
             infos = pool.step(no_actions(len(twins))).infos
             assert_same(list(infos), expected, f"step {i}")
@@ -171,11 +160,11 @@ def _expected_info(twin: ScriptedInfoEnv, j: int, due: list[bool], mode: str) ->
         return twin.reset()[1]
     obs, _, ends, _, info = twin.step(0)
     if not ends:
-        return info
+        return dict(info)  # an info itself is always a plain dict
     if mode == "same_step":
         return {"final_info": info, "final_obs": obs, **twin.reset()[1]}
     due[j] = True
-    return info
+    return dict(info)
 
 
 EPISODE = {"r": 1.5, "l": 3, "t": 0.25}
@@ -260,16 +249,6 @@ def test_casts_raise_if_numpy_is_set_to_raise(obs: Any, setting: str) -> None:
         pool.reset()
 
 
-def test_the_terminal_observation_in_infos_is_not_cast() -> None:
-    obs = np.array([0.1, 0.2])
-    with Pool([functools.partial(ScriptedInfoEnv, [({}, True)], obs)], autoreset="same_step", backend="serial") as pool:
-        pool.reset()
-        for _ in range(3):
-            batch = pool.step(no_actions(1))
-            assert_same(batch.infos[0]["final_obs"], obs)
-            assert_same(batch.final_obs, obs.astype(np.float32)[None])
-
-
 class OwnDict(dict[str, Any]):
     pass
 
@@ -289,48 +268,23 @@ class OwnDict(dict[str, Any]):
 )
 @pytest.mark.parametrize("mode", MODES)
 def test_an_episode_info_that_is_no_plain_dict_of_numbers_is_unchanged(odd: Any, mode: str) -> None:
-    plain = {"episode": EPISODE}
-    with info_pool([[(plain, True), (odd, True)]], mode) as pool:
-        pool.reset()
-        seen = []
-        for _ in range(3 * STEPS):
-            batch = pool.step(no_actions(1))
-            if batch.terminations[0]:
-                info = batch.infos[0]
-                seen.append(info["final_info"] if mode == "same_step" else {**info})
-        top = (lambda info: info) if mode == "same_step" else dict  # an info itself is always a plain dict
-        assert_same(seen[:4], [plain, top(odd)] * 2)
+    scripts = [[({"episode": EPISODE}, True), (odd, True)]]
+    test_each_info_equals_the_envs_info.hypothesis.inner_test(mode, scripts)
 
 
 def test_an_info_may_contain_itself() -> None:
-    with info_pool([[({"a": 1}, False)]], "next_step") as pool:
-        pool.reset()
-        info: dict[str, Any] = {"x": 1.0}
-        info["me"] = info
-        pool.apply(_set_info, info)
+    info: Info = {"x": 1.0}
+    info["me"] = info
+    with info_pool([[(info, False)]], "next_step") as pool:
         for _ in range(3):
             infos = pool.step(no_actions(1)).infos[0]
             assert infos["me"]["me"]["me"]["x"] == 1.0
 
 
-def _set_info(env: ScriptedInfoEnv, info: Any) -> None:
-    env._script = [(info, False)]
-
-
 def test_ever_new_keys_do_not_exhaust_the_columns() -> None:
-    with Pool([CountingKeysEnv] * 2, backend="serial") as pool:
-        pool.reset()
-        for i in range(1, 1500):
+    with info_pool([[({f"key {i}": {"n": i}}, False) for i in range(1500)]] * 2, "next_step") as pool:
+        for i in range(1500):
             assert list(pool.step(no_actions(2)).infos) == [{f"key {i}": {"n": i}}] * 2
-
-
-class CountingKeysEnv(ScriptedInfoEnv):
-    def __init__(self) -> None:
-        super().__init__([({}, False)])
-
-    def step(self, action: Any) -> StepResult:
-        obs, *rest, _ = super().step(action)
-        return obs, *rest, {f"key {self.count}": {"n": self.count}}  # type: ignore[return-value]
 
 
 # -- deaths ------------------------------------------------------------------------------------------------
@@ -406,8 +360,7 @@ def test_the_end_of_one_env_and_the_reset_of_another_share_a_row(options: Any) -
     """Two envs write columns of the same row."""
     script = [({"lives": 3, "episode": EPISODE}, False), ({"lives": 2, "episode": EPISODE}, True)]
     fns: list[EnvFn] = [functools.partial(ScriptedInfoEnv, script)] * (2 + options.get("spares", 0))
-    with Pool(fns, autoreset="same_step", log_advice=False, **options) as pool:
-        pool.reset()
+    with begun(fns, autoreset="same_step", log_advice=False, **options) as pool:
         for i in range(12):
             for info in pool.step(no_actions(2)).infos:
                 if i % 2 == 0:
@@ -421,7 +374,6 @@ def test_stacked_arrays_do_not_share_memory() -> None:
     """The arrays of one info are separate, as Gymnasium's are, even if its keys arrive together."""
     ends: Info = {"episode": {"r": 1.0, "l": 2}, "often": 3}
     with info_pool([[(ends, False), ({"often": 1}, False)], [({"often": 2}, False)] * 2], "next_step") as pool:
-        pool.reset()
         for _ in range(3):  # all keys have columns by the third step
             batch = pool.step(no_actions(2))
         stacked, apart = batch.stack_infos(), batch.infos.stack()
@@ -431,3 +383,185 @@ def test_stacked_arrays_do_not_share_memory() -> None:
     for infos in (stacked, apart):
         arrays = [infos["_episode"], infos["_often"], infos["often"], *infos["episode"].values()]
         assert not any(np.shares_memory(one, other) for i, one in enumerate(arrays) for other in arrays[:i])
+
+
+# -- conversion from columns and pickles to dicts, and to stacked arrays ---------------------------------
+
+
+def pickled(raw: Any) -> PickledRows:
+    return PickledRows(raw, lambda nanoseconds: None)
+
+
+def stack_with_gymnasium(infos: list[dict[Any, Any]]) -> dict[Any, Any]:
+    envs: VectorEnv[Any, Any, Any] = VectorEnv()
+    envs.num_envs = len(infos)
+    stacked: dict[Any, Any] = {}
+    for i, info in enumerate(infos):
+        stacked = envs._add_info(stacked, info, i)
+    return stacked
+
+
+def a_reader() -> _core.InfoReader:
+    """Returns a reader with columns for episode statistics and an array."""
+    book, reader = InfoColumns(room=10_000), _core.InfoReader()
+    fields = [(("episode", "r"), 1.5), (("episode", "l"), 3), ("pos", np.zeros(2))]
+    for column in book.assign([new_field(path, value) for path, value in fields]):
+        reader.add(column.path, column.type)
+    return reader
+
+
+def stacked_by(reader: _core.InfoReader, numbers: list[float]) -> dict[str, Any]:
+    """Returns the stacked infos of envs that end their episodes with these numbers. The first env has an empty info."""
+    values = np.array(numbers)
+    mask = np.full(len(values), 7, np.uint64)
+    mask[0] = 0
+    arrays = [values, values.astype(np.int64), np.stack([values, values], axis=1)]
+    return Infos(mask, reader, arrays, pickled({}), lambda row: None).stack()
+
+
+def expected_of(numbers: list[float]) -> dict[str, Any]:
+    infos = [{"episode": {"r": n, "l": int(n)}, "pos": np.array([n, n])} for n in numbers]
+    return stack_with_gymnasium([{}, *infos[1:]])
+
+
+@pytest.mark.parametrize("keep", [lambda array: array, lambda array: array[1:], memoryview, np.from_dlpack])
+def test_held_arrays_of_stacked_infos_are_not_overwritten(keep: Any) -> None:
+    reader = a_reader()
+    held = []
+    for i in range(5):
+        stacked = stacked_by(reader, [i, i + 1.0, i + 2.0])
+        assert_same(stacked, expected_of([i, i + 1.0, i + 2.0]))
+        held.append([keep(stacked["episode"]["r"]), keep(stacked["pos"]), keep(stacked["_episode"].view(np.uint8))])
+        del stacked
+    for i, (returns, positions, has_ended) in enumerate(held):
+        assert np.asarray(returns)[-1] == i + 2
+        assert np.asarray(positions)[-1].tolist() == [i + 2, i + 2]
+        assert np.asarray(has_ended)[-1] == 1
+
+
+def test_changes_to_stacked_infos_do_not_affect_later_ones() -> None:
+    reader = a_reader()
+    for n in [3, 2, 2, 5, 3, 3, 3]:
+        numbers = [float(i) for i in range(n)]
+        stacked = stacked_by(reader, numbers)
+        assert_same(stacked, expected_of(numbers))
+        assert all(array.flags.writeable and array.flags.owndata for array in leaves(stacked))
+        for array in leaves(stacked):
+            array[...] = 1
+            array.shape = (*array.shape, 1)
+            array.flags.writeable = False
+        stacked["episode"].clear()
+        stacked["more"] = 1
+
+
+def test_arrays_of_stacked_infos_with_a_weak_reference_end_when_dropped() -> None:
+    reader = a_reader()
+    ended = []
+    for i in range(6):
+        weakref.finalize(stacked_by(reader, [1.0, 2.0])["episode"]["r"], ended.append, i)
+    stacked_by(reader, [1.0, 2.0])
+    assert ended == list(range(6))
+
+
+def new_field(path: tuple[str, ...] | str, value: Any) -> InfoField:
+    field = field_of((path,) if isinstance(path, str) else path, value)
+    assert field is not None
+    return field
+
+
+def columns_of(book: InfoColumns, **values: Any) -> list[str]:
+    """Returns the keys that get a column. `a__b` stands for "b" in the dict "a"."""
+    fields = [new_field(tuple(key.split("__")), value) for key, value in values.items()]
+    return ["__".join(column.path) for column in book.assign(fields)]
+
+
+def test_each_key_gets_one_column_while_there_is_room() -> None:
+    book = InfoColumns(room=32)
+    assert columns_of(book, a=1, b=2.0) == ["a", "b"]
+    assert columns_of(book, a=1) == []
+    (vector,) = book.assign([new_field("v", np.zeros(2, np.float32))])
+    assert vector == InfoColumn(("v",), np.ndarray, np.dtype(np.float32), (2,), 16)
+    assert columns_of(book, w=np.zeros(2)) == []  # only 8 bytes are left
+    assert [c.offset for c in book.assign([new_field("x", True), new_field("y", 1)])] == [24]
+    assert [c.path for c in book.columns] == [("a",), ("b",), ("v",), ("x",)]
+    assert len(columns_of(InfoColumns(room=10_000), **{f"k{i}": i for i in range(100)})) == 64
+
+
+def test_a_key_with_two_meanings_has_no_second_column() -> None:
+    """A key is once a number and once a dict, or it is the mask of another key in Gymnasium's format."""
+    assert columns_of(InfoColumns(room=10_000), a=1, a__b=1, b__a=1, b=1) == ["a", "b__a"]
+    assert columns_of(InfoColumns(room=10_000), a=1, _a=True, _b=1, b__c=1, c=1) == ["a", "_b", "c"]
+    assert columns_of(InfoColumns(room=10_000), a__b=1, a___b=1, a__c=1, _a__b=1) == ["a__b", "a__c"]
+    with_dots = [new_field("a.b", 1), new_field(("a", "b"), 1), new_field(("a.b", "c"), 1)]
+    assert len(InfoColumns(room=10_000).assign(with_dots)) == 2
+
+
+TIMES = [np.datetime64(1, "s"), np.timedelta64(1, "s")]
+
+
+@pytest.mark.parametrize("value", [None, "x", [1], {}, np.array(["a"]), np.array([None]), *TIMES, np.zeros(17)])
+def test_values_that_get_no_column(value: Any) -> None:
+    assert field_of(("a",), value) is None
+
+
+def test_mask_bits_of_missing_columns_are_ignored() -> None:
+    reader = _core.InfoReader()
+    reader.add(("a",), int)
+    reader.add(("b",), int)
+    infos = Infos(np.array([255, 2], np.uint64), reader, [np.array([7, 8])], pickled({}), None)
+    assert list(infos) == [{"a": 7}, {}]
+    assert infos.stack()["_a"].tolist() == [True, False]
+    assert list(Infos(np.array([255], np.uint64), reader, None, pickled({}), None)) == [{}]
+
+
+@pytest.mark.parametrize(
+    ("mask", "arrays"),
+    [
+        (np.zeros(2, np.int64), None),
+        (np.zeros((2, 1), np.uint64), None),
+        (np.zeros(4, np.uint64)[::2], None),
+        (np.zeros(2, np.uint64), [np.zeros(3)]),
+        (np.zeros(2, np.uint64), [np.zeros(())]),
+        (np.zeros(2, np.uint64), [[0.0, 0.0]]),
+        (np.zeros(2, np.uint64), [np.zeros((2, 4))[:, ::2]]),
+    ],
+)
+def test_a_reader_checks_the_arrays_and_rows(mask: Any, arrays: Any) -> None:
+    reader = _core.InfoReader()
+    reader.add(("a",), float)
+    for read in (lambda: reader.infos(mask, arrays), lambda: reader.stack(mask, arrays, None)):
+        with pytest.raises(TypeError, match="expected"):
+            read()
+    two_rows = np.zeros(2, np.uint64)
+    for read in (lambda: reader.info(two_rows, None, 2), lambda: reader.stack(two_rows, None, {2: None})):
+        with pytest.raises(IndexError):
+            read()
+
+
+def test_a_reader_of_one_row_with_a_larger_stride() -> None:
+    reader = _core.InfoReader()
+    reader.add(("a",), np.ndarray)
+    array = np.arange(8.0).reshape(4, 2)[::4]  # the array's stride spans four rows
+    assert reader.infos(np.ones(1, np.uint64), [array])[0]["a"].tolist() == [0.0, 1.0]
+    assert reader.stack(np.ones(1, np.uint64), [array], None)["a"].tolist() == [[0.0, 1.0]]
+    assert reader.stack(np.ones(0, np.uint64), [array[:0]], None) == {}
+
+
+def test_infos_are_a_sequence() -> None:
+    infos = Infos(np.zeros(3, np.uint64), _core.InfoReader(), None, pickled({}), lambda row: None)
+    assert (len(infos), list(infos), infos[1:], infos[-1]) == (3, [{}] * 3, [{}] * 2, {})
+    assert infos.stack() == {}
+    assert repr(infos) == "Infos([{}, {}, {}])"
+    assert {} in infos
+    with pytest.raises(IndexError):
+        infos[3]
+
+
+def test_a_fault_keeps_its_type_beside_numbers_that_envs_have_under_its_key() -> None:
+    error = EnvError([Failure(1, 0, "step", None, "ValueError", "", "")])
+    fault = Fault(1, 0, "exception", "step", EnvProgress(1, 0, 1, None, 0), error)
+    for own in (False, 0.5):
+        for rows in ({0: {"fault": own}, 1: {"fault": fault}}, {0: {"fault": fault}, 1: {"fault": own}}):
+            raw = {row: (0, MadeRow([], info), None) for row, info in rows.items()}
+            infos = Infos(np.zeros(2, np.uint64), a_reader(), None, pickled(raw), None)
+            assert infos.stack()["fault"].tolist() == [info["fault"] for info in rows.values()]

@@ -1,7 +1,11 @@
-"""Batches are views of the pool's memory, which stays unchanged while the caller holds them."""
+"""Batches are views of the pool's memory, which stays unchanged while the caller holds them.
+
+The pool reuses array objects of a frame that the caller dropped. Only a weak reference could reveal the reuse.
+"""
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
 import pickle
@@ -11,6 +15,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from accidents import raise_value_error
@@ -19,10 +24,10 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pairs import each
-from pool_envs import CountingEnv, NestedEnv, counting, with_infos
+from pool_envs import CountingEnv, NestedEnv, begun, counting, hooked, with_infos
 from programs import Script, collect
 
-from remuda import Batch, Pool, _core
+from remuda import Batch, Pool, StateError, _core
 
 BACKENDS = ("process", "thread", "serial")
 
@@ -30,23 +35,19 @@ BACKENDS = ("process", "thread", "serial")
 # -- views -----------------------------------------------------------------------------------------------
 
 
-def test_batches_are_views() -> None:
-    with Pool([NestedEnv] * 3, num_workers=2, autoreset="same_step") as pool:
+def test_batches_are_views_that_do_not_overlap() -> None:
+    extras = {"steps": lambda env: env.steps}
+    with Pool([NestedEnv] * 3, num_workers=2, autoreset="same_step", extras=extras) as pool:
         actions = {"push": np.zeros((3, 2)), "keys": (np.zeros(3, int), np.zeros((3, 2), int))}
         pool.reset()
         for _ in range(12):
             batch = pool.step(actions)
-            arrays = [*arrays_of(batch), *leaves(batch.final_obs or {})]
+            arrays = [*arrays_of(batch), batch.extras["steps"], *leaves(batch.final_obs or {})]
             assert all(map(is_view, arrays))
             assert all(array.base is not None and not array.flags.owndata for array in arrays)
             assert all(array.flags.c_contiguous and array.flags.aligned for array in arrays)
-
-
-def test_views_of_one_frame_do_not_overlap() -> None:
-    with Pool([NestedEnv] * 3, backend="serial") as pool:
-        batch = pool.reset()
-        ranges = sorted((address(array), array.nbytes) for array in arrays_of(batch))
-        assert all(a + size <= b for (a, size), (b, _) in zip(ranges, ranges[1:], strict=False))
+            ranges = sorted((address(array), array.nbytes) for array in arrays)
+            assert all(a + size <= b for (a, size), (b, _) in zip(ranges, ranges[1:], strict=False))
 
 
 def test_a_stepping_loop_uses_two_frames() -> None:
@@ -60,9 +61,12 @@ def test_a_stepping_loop_uses_two_frames() -> None:
         assert len(seen) == 2
 
 
-def test_the_caller_may_write_to_arrays() -> None:
+def test_the_caller_may_write_to_all_arrays_but_the_env_ids() -> None:
     with Pool(counting(3), num_workers=1) as pool:
         batch = pool.reset()
+        assert batch.env_ids.dtype == np.int64
+        with pytest.raises(ValueError, match="read-only"):  # all full batches share this array
+            batch.env_ids[0] = 5
         for array in arrays_of(batch):
             array[...] = 1
         batch.obs[:] = 77
@@ -145,6 +149,7 @@ DERIVED: dict[str, Callable[[Batch], Any]] = {
     "rewards": lambda batch: batch.rewards[1:],
     "flag": lambda batch: batch.truncations[:0],
     "infos": lambda batch: batch.infos,
+    "extras": lambda batch: batch.extras["tag"],
     "dlpack": lambda batch: np.from_dlpack(batch.obs),
 }
 COPIES: dict[str, Callable[[Batch], Any]] = {
@@ -155,6 +160,7 @@ COPIES: dict[str, Callable[[Batch], Any]] = {
     "info dict": lambda batch: batch.infos[0],
     "iterator": lambda batch: iter(batch.infos),  # `iter` has built all infos
     "reward sum": lambda batch: batch.rewards.sum(),
+    "pickle": lambda batch: pickle.loads(pickle.dumps(batch.obs)),
 }
 
 
@@ -167,8 +173,7 @@ class NumberInfoEnv(CountingEnv):
 
 @pytest.mark.parametrize("kind", DERIVED)
 def test_every_view_of_a_frame_holds_it(kind: str) -> None:
-    with Pool([NumberInfoEnv] * 2, backend="serial", frames=2) as pool:
-        pool.reset()
+    with begun([NumberInfoEnv] * 2, backend="serial", frames=2, extras={"tag": lambda env: env.tag}) as pool:
         pool.step([5, 6])
         batch = pool.step([5, 6])
         held = DERIVED[kind](batch)
@@ -185,8 +190,7 @@ def test_every_view_of_a_frame_holds_it(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", COPIES)
 def test_copies_do_not_hold_the_frame(kind: str) -> None:
-    with Pool(with_infos(2, lambda tag, count: {"n": count, "v": np.arange(3)}), backend="serial", frames=2) as pool:
-        pool.reset()
+    with begun(with_infos(2, lambda tag, count: {"n": count, "v": np.arange(3)}), backend="serial", frames=2) as pool:
         pool.step([1, 1])
         batch = pool.step([1, 1])
         kept = COPIES[kind](batch)
@@ -263,18 +267,11 @@ def test_arrays_outlive_the_pool(how: str, backend: Any) -> None:
     assert not arenas()
 
 
-def test_a_failed_start_leaves_no_memory() -> None:
-    with pytest.raises(Exception, match="broken"):
-        Pool([CountingEnv, raise_value_error], backend="serial")
-    assert not arenas()
-
-
 # -- copies ----------------------------------------------------------------------------------------------
 
 
 def test_partial_batches_are_copies() -> None:
-    with Pool(counting(4), num_workers=2) as pool:
-        pool.reset()
+    with begun(counting(4), num_workers=2) as pool:
         pool.send([1, 2], env_ids=[3, 0])
         first = pool.recv()
         assert sorted(zip(first.env_ids.tolist(), first.rewards.tolist(), strict=True)) == [(0, 2.0), (3, 1.0)]
@@ -289,8 +286,7 @@ def test_partial_batches_are_copies() -> None:
 
 def test_frames_received_in_parts_are_reused() -> None:
     """A frame returns to the pool even if it was received in pieces, discarded, or partly failed."""
-    with Pool(counting(3), backend="serial", frames=2) as pool:
-        pool.reset()
+    with begun(counting(3), backend="serial", frames=2) as pool:
         for _ in range(10):
             pool.send([1, 2, 3])
             assert len(pool.recv(max_envs=1)) == 1
@@ -300,15 +296,6 @@ def test_frames_received_in_parts_are_reused() -> None:
             pool.send([1, 2, 3])
             pool.discard()
             assert is_view(pool.step([1, 2, 3]).obs)
-
-
-def test_env_ids_of_full_batches_cannot_be_changed() -> None:
-    """All full batches share one array of env ids."""
-    with Pool(counting(3), backend="serial") as pool:
-        batch = pool.reset()
-        with pytest.raises(ValueError, match="read-only"):
-            batch.env_ids[0] = 5
-        assert batch.env_ids.dtype == np.int64
 
 
 # -- sizes -----------------------------------------------------------------------------------------------
@@ -367,22 +354,6 @@ def _runs_beside(work: Callable[[], Any]) -> bool:
     return did_run
 
 
-def test_an_array_can_be_pickled() -> None:
-    """Other processes receive a copy of the array, as with any NumPy array."""
-    with Pool(counting(2), backend="serial") as pool:
-        batch = pool.reset()
-        copy = pickle.loads(pickle.dumps(batch.obs))
-        assert not is_view(copy)
-
-
-def test_batches_hold_no_reference_to_the_pool() -> None:
-    with Pool(counting(2), backend="serial") as pool:
-        before = sys.getrefcount(pool)
-        batches = [pool.step([0, 0]) if i else pool.reset() for i in range(3)]
-        assert sys.getrefcount(pool) == before
-        del batches
-
-
 def test_the_memory_has_no_file_in_dev_shm() -> None:
     names = set(os.listdir("/dev/shm"))
     with Pool(counting(2), num_workers=1):
@@ -394,3 +365,159 @@ def test_the_memory_has_no_file_in_dev_shm() -> None:
 
 def _is_open(fd: str) -> bool:
     return os.path.lexists(f"/proc/self/fd/{fd}")
+
+
+# -- array objects that are made again -------------------------------------------------------------------
+
+
+def _make_read_only(array: Any) -> None:
+    array.flags.writeable = False
+
+
+def _give_shape(array: Any) -> None:
+    array.shape = (*reversed(array.shape),)
+
+
+def _give_dtype(array: Any) -> None:
+    array.dtype = np.dtype(f"V{array.itemsize}")
+
+
+@pytest.mark.parametrize("change", [_make_read_only, _give_shape, _give_dtype])
+@pytest.mark.parametrize("is_held", [False, True])
+def test_changes_to_an_array_object_do_not_affect_later_batches(is_held: bool, change: Callable[[Any], None]) -> None:
+    with Pool(counting(2), backend="serial", frames=16) as pool:
+        before = pool.reset()
+        kinds = [(array.shape, array.dtype, str(array.flags)) for array in arrays_of(before)]
+        held = []
+        for i in range(6):
+            batch = pool.step([i, i])
+            assert [(array.shape, array.dtype, str(array.flags)) for array in arrays_of(batch)] == kinds
+            assert batch.obs[:, 3].tolist() == [i, i]
+            for array in arrays_of(batch):
+                change(array)
+            held += [batch] * is_held
+
+
+@pytest.mark.filterwarnings("ignore:Setting the:DeprecationWarning")
+def test_a_changed_array_object_holds_its_frame() -> None:
+    with begun(counting(2), backend="serial", frames=2) as pool:
+        pool.step([1, 1])
+        batch = pool.step([5, 6])
+        obs = batch.obs
+        obs.shape = (8,)
+        del batch
+        for _ in range(4):
+            assert not is_view(pool.step([7, 8]).obs)  # the caller holds the only frame that the pool may lend
+        assert obs[[3, 7]].tolist() == [5, 6]
+        del obs
+        pool.step([7, 8])
+        assert is_view(pool.step([7, 8]).obs)
+
+
+def test_an_array_with_a_weak_reference_ends_when_dropped() -> None:
+    """The weak reference ends with the batch and never refers to an array with another batch's values."""
+    with begun(counting(2), num_workers=1) as pool:
+        ended: list[int] = []
+        for i in range(8):
+            batch = pool.step([i, i])
+            obs = weakref.ref(batch.obs, lambda _, i=i: ended.append(i))
+            kept = obs()
+            assert kept is not None
+            del batch
+            pool.step([99, 99])
+            assert kept[:, 3].tolist() == [i, i]
+            del kept
+            pool.step([99, 99])
+            assert obs() is None
+        assert ended == list(range(8))
+
+
+def test_a_callback_of_a_weak_reference_cannot_split_the_pool() -> None:
+    """The callback of the weak reference runs during the next call, and its split is refused."""
+    with begun(counting(4), backend="serial") as pool:
+        refused = []
+
+        def divide(_: object) -> None:
+            with pytest.raises(StateError, match="in the middle of another one") as caught:
+                pool.split(2)
+            refused.append(caught)
+
+        batch = pool.step([1] * 4)
+        obs = weakref.ref(batch.obs, divide)
+        del batch
+        assert pool.step([7] * 4).obs[:, 3].tolist() == [7] * 4
+        assert obs() is None and len(refused) == 1
+
+
+# -- batches and their copies ----------------------------------------------------------------------------
+
+
+def test_arrays_are_made_once_can_be_set_and_outlive_the_pool() -> None:
+    with begun(counting(3), num_workers=1) as pool:
+        batch = pool.step([3, 4, 5])
+        assert batch.obs is batch.obs
+        assert batch.rewards is batch.rewards
+        batch.rewards *= 2
+        assert batch.rewards.tolist() == [6.0, 8.0, 10.0]
+        batch.obs = batch.obs[::-1]
+        assert batch.obs[:, 3].tolist() == [5, 4, 3]
+    assert batch.terminations.tolist() == [False] * 3  # the array is created only now
+    assert batch.truncations is batch.truncations
+    assert batch.env_ids.tolist() == [0, 1, 2]
+
+
+def test_a_copy_of_a_batch_has_the_same_values_and_a_deep_copy_its_own_arrays() -> None:
+    with begun([NestedEnv] * 2, backend="serial", autoreset="same_step", frames=2, seed=0) as pool:
+        for _ in range(12):
+            batch = pool.step({"push": np.zeros((2, 2)), "keys": ([0, 0], np.zeros((2, 2), int))})
+            for other in (copy.copy(batch), copy.deepcopy(batch)):
+                assert type(other) is Batch
+                assert other.has_infos == batch.has_infos
+                for name in ("env_ids", "obs", "rewards", "terminations", "truncations", "final_obs"):
+                    np.testing.assert_equal(getattr(other, name), getattr(batch, name))
+                assert list(map(repr, other.infos)) == list(map(repr, batch.infos))
+        first = repr(batch.obs)
+        batch.obs["image"][:] = 0
+        batch.rewards[:] = 99
+        assert repr(other.obs) == first != repr(batch.obs)
+        assert 99 not in other.rewards
+    with begun(hooked(2, step=raise_value_error), backend="serial", faults="restart", seed=0) as pool:
+        batch = pool.step([0, 0])
+        fault, other = (one.infos[1]["fault"] for one in (batch, copy.deepcopy(batch)))
+        assert str(other) == str(fault) and repr(other.error) == repr(fault.error)
+
+
+def test_a_copy_has_terminal_observations_if_no_info_has_a_column() -> None:
+    with Pool([lambda: gymnasium.make("CartPole-v1")] * 2, backend="serial", autoreset="same_step") as pool:
+        batch = pool.reset(seed=0)
+        while not batch.dones.any():
+            batch = pool.step([1, 0])
+        other = copy.copy(batch)
+        assert repr(other.list_infos()) == repr(batch.list_infos())
+        assert repr(other.stack_infos()) == repr(batch.stack_infos())
+        assert "final_obs" in other.stack_infos()
+
+
+def test_a_batch_in_a_reference_cycle_is_collected() -> None:
+    with Pool(counting(2), num_workers=1, frames=2) as pool:
+        batch: Any = pool.reset()
+        array = batch.rewards
+        batch.itself, gone = batch, weakref.ref(batch)
+        del batch
+        gc.collect()
+        assert gone() is None
+        assert array.tolist() == [0.0, 0.0]
+
+
+def test_a_closed_pool_is_freed_without_a_collection() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        pool = begun(counting(2), backend="serial")
+        pool.step([1, 1])
+        pool.close()
+        gone = weakref.ref(pool)
+        del pool
+        assert gone() is None
+    finally:
+        gc.enable()

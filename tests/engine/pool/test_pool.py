@@ -1,15 +1,21 @@
-"""The properties of a pool that describe its envs, and its `repr`."""
+"""The properties of a pool: what describes its envs, its `repr`, batched spaces, and times in `stats()`."""
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import gymnasium
 import pytest
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
-from pool_envs import CountingEnv, DrawingEnv, SampleEnv, counting
+from gymnasium.vector.utils import batch_space
+from pool_envs import CountingEnv, DrawingEnv, NestedEnv, SampleEnv, begun, counting
 
-from remuda import EnvError, Pool
+from remuda import EnvError, Part, Pool
 
 
 def test_a_pool_describes_its_envs() -> None:
@@ -55,3 +61,79 @@ def _with_space(space: spaces.Space[Any]) -> CountingEnv:
     env = CountingEnv()
     env.observation_space = space
     return env
+
+
+# -- batched spaces --------------------------------------------------------------------------------------
+
+
+def check(envs: Part, n: int) -> None:
+    """Asserts that actions and observations of several steps are elements of the batched spaces."""
+    assert envs.observation_space == batch_space(envs.single_observation_space, n)
+    assert envs.action_space == batch_space(envs.single_action_space, n)
+    assert envs.reset(seed=1).obs in envs.observation_space
+    for _ in range(3):
+        assert envs.step(envs.action_space.sample()).obs in envs.observation_space
+
+
+@pytest.mark.parametrize("env", [CountingEnv, NestedEnv])
+def test_batches_and_actions_are_elements_of_the_batched_spaces(env: Any) -> None:
+    with Pool([env] * 5, backend="serial", num_workers=2) as pool:
+        check(pool, 5)
+        for part in pool.split(2):
+            assert part.single_action_space == pool.single_action_space
+            check(part, part.num_envs)
+
+
+def test_batched_spaces_count_the_envs_of_vector_envs() -> None:
+    fns = [lambda: gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")] * 2
+    with Pool(fns, vector_size=3, backend="serial") as pool:
+        check(pool, 6)
+
+
+@pytest.mark.parametrize("seeding", ["gymnasium", "per_episode"])
+def test_a_batched_space_is_the_same_object_each_time_and_keeps_its_seed(seeding: Any) -> None:
+    samples = []
+    with Pool(counting(3), backend="serial", seeding=seeding) as pool:
+        for _ in range(2):
+            pool.action_space.seed(7)
+            pool.reset(seed=3)
+            samples.append(pool.action_space.sample().tolist())
+        assert pool.observation_space is pool.observation_space
+    assert samples[0] == samples[1]
+    # the spaces of a closed pool remain available
+    assert pool.action_space.shape == pool.observation_space.shape[:1] == (3,)
+
+
+# -- CPU time and wall time in stats() -------------------------------------------------------------------
+
+SECONDS = 0.02  # CPU time or sleep of each step
+
+
+class SlowEnv(CountingEnv):
+    """An env that spends time in its steps by a function: it burns CPU time, or sleeps."""
+
+    def __init__(self, spend: Callable[[float], None]) -> None:
+        super().__init__()
+        self.spend = spend
+
+    def step(self, action: Any) -> Any:
+        self.spend(SECONDS)
+        return super().step(action)
+
+
+def burn(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere CPU time is not measured")
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+def test_cpu_time_excludes_sleep_and_the_callers_time(backend: Any) -> None:
+    with begun([partial(SlowEnv, burn), partial(SlowEnv, time.sleep)], num_workers=2, backend=backend) as pool:
+        for _ in range(5):
+            pool.step([0, 0])
+            burn(2 * SECONDS)
+        stats = pool.stats()
+    assert stats.env_seconds >= 10 * SECONDS
+    assert 4 * SECONDS <= stats.cpu_seconds < 10 * SECONDS  # the time for which workers spin is an estimate

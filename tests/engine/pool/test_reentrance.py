@@ -1,23 +1,27 @@
-"""Calls of a pool during another call are refused. A close during a call takes effect after that call."""
+"""Calls of a pool during another call are refused. A close during a call takes effect after that call.
+
+The call is made by a signal handler, a finalizer, an env, or a handler of logs, warnings or fault reports.
+"""
 
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
-import threading
+import sys
+import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
+from accidents import raise_value_error
 from pairs import each
-from pool_envs import counting, hooked
+from pool_envs import begun, counting, hooked
 
-from remuda import ClosedError, EnvError, Pool, StateError
+from remuda import ClosedError, EnvError, FaultPolicy, Pool, StateError
 
 CALLS: dict[str, Callable[[Pool], Any]] = {
     "step": lambda pool: pool.step([1, 1]),
@@ -62,8 +66,7 @@ def on_signal(act: Callable[[], Any]) -> Iterator[list[BaseException]]:
 
 @each(name=sorted(CALLS), text=[0, 300_000])
 def test_a_signal_handler_that_calls_the_pool_is_refused(name: str, text: int) -> None:
-    with Pool(announcing(2, text), num_workers=2) as pool:
-        pool.reset()
+    with begun(announcing(2, text), num_workers=2) as pool:
         with on_signal(lambda: CALLS[name](pool)) as raised:
             while not raised:  # a signal may also arrive between two calls into the core
                 pool.split(1)
@@ -76,8 +79,7 @@ def test_a_signal_handler_that_calls_the_pool_is_refused(name: str, text: int) -
 
 @pytest.mark.parametrize("text", [0, 300_000])
 def test_a_close_during_a_call_takes_effect_after_it(text: int) -> None:
-    pool = Pool(announcing(2, text), num_workers=2)
-    pool.reset()
+    pool = begun(announcing(2, text), num_workers=2)
     workers = pool.workers
     with on_signal(pool.close) as raised, pytest.raises(ClosedError):
         for _ in range(1000):
@@ -89,16 +91,7 @@ def test_a_close_during_a_call_takes_effect_after_it(text: int) -> None:
 
 def test_a_close_while_an_env_hangs_ends_the_wait() -> None:
     """Env 1 never answers. Env 0 sends the signal and answers."""
-    owner = os.getpid()
-
-    def step(env: Any, action: Any) -> Any:
-        if env.tag == 1:
-            signal.pause()
-        os.kill(owner, signal.SIGUSR1)
-        return env.observe(), 1.0, False, False, {}
-
-    pool = Pool(hooked(2, which=range(2), step=step), num_workers=2)
-    pool.reset()
+    pool = begun([announcing(1)[0], hooked(2, step=lambda *_: signal.pause())[1]], num_workers=2)
     with on_signal(lambda: pool.close(timeout=0)), pytest.raises(ClosedError):
         pool.step([1, 1])
     assert pool.closed
@@ -148,69 +141,77 @@ def test_a_finalizer_that_calls_the_pool_is_refused(name: str) -> None:
         assert pool.step([1, 2]).obs[:, 2].tolist() == [2, 2]
 
 
-def test_a_finalizer_that_closes_the_pool_closes_it_after_the_call() -> None:
-    pool = Pool(counting(2), num_workers=1)
-    pool.reset()
+@pytest.mark.parametrize("actions", [(1, 2), (1, 2, 3)], ids=["fitting", "failing"])
+def test_a_finalizer_that_closes_the_pool_closes_it_after_the_call(actions: tuple[int, ...]) -> None:
+    pool = begun(counting(2), num_workers=1)
     _Cycle(pool.close)
     with pytest.raises(ClosedError, match="in the course of this call"):
-        pool.step(_Collecting(1, 2))
-    assert pool.closed
-
-
-def test_a_failing_call_raises_closed_error_if_the_pool_was_closed_during_it() -> None:
-    pool = Pool(counting(2), num_workers=1)
-    pool.reset()
-    _Cycle(pool.close)
-    with pytest.raises(ClosedError):
-        pool.step(_Collecting(1, 2, 3))
+        pool.step(_Collecting(*actions))
     assert pool.closed
 
 
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_an_env_in_the_callers_thread_that_calls_its_pool_is_refused(name: str) -> None:
-    pools: list[Pool] = []
-
-    class Calling(gymnasium.Env[Any, Any]):
-        observation_space = action_space = gymnasium.spaces.Discrete(2)
-
-        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-            return 0, {}
-
-        def step(self, action: Any) -> Any:
-            CALLS[name](pools[0])
-            return 0, 0.0, False, False, {}
-
-    with Pool([Calling] * 2, backend="serial") as pool:
-        pools.append(pool)
-        pool.reset()
-        with pytest.raises(EnvError, match="raised remuda.errors.StateError in step: expected no "):
-            pool.step([1, 1])
+    env_fns = hooked(2, step=lambda *_: CALLS[name](pool))
+    refused = pytest.raises(EnvError, match="raised remuda.errors.StateError in step: expected no ")
+    with begun(env_fns, backend="serial") as pool, refused:
+        pool.step([1, 1])
 
 
-@pytest.mark.parametrize("name", ["step", "call", "close"])
-def test_another_thread_is_refused_and_closes_after_the_call(name: str) -> None:
-    """The second thread calls the pool while the first one waits for an env."""
-    stepping, go_on = threading.Event(), threading.Event()
+# -- handlers of logs, warnings and fault reports --------------------------------------------------------
 
-    def step(env: Any, action: Any) -> Any:
-        stepping.set()
-        assert go_on.wait(100)
-        return env.observe(), 1.0, False, False, {}
+logger = logging.getLogger("an env's")
 
-    env_fns = hooked(2, which=[0], step=step)
-    with ThreadPoolExecutor(1) as threads, Pool(env_fns, backend="thread", num_workers=2) as pool:
-        pool.reset()
-        stepping_thread = threads.submit(pool.step, [1, 1])
-        assert stepping.wait(100)
-        if name == "close":
-            closing = threading.Timer(0, go_on.set)
-            closing.start()
-            pool.close()
-            closing.join()
-            assert pool.closed
-        else:
-            with pytest.raises(StateError, match="from one thread at a time"):
-                while True:  # the first thread may not have begun to wait
-                    CALLS[name](pool)
-        go_on.set()
-        assert isinstance(stepping_thread.exception(), (ClosedError, type(None)))
+
+def log(env: Any, action: Any) -> None:
+    logger.warning("careful")
+
+
+def warn(env: Any, action: Any) -> None:
+    warnings.warn("careful", stacklevel=1)
+
+
+USES: dict[str, Callable[[Pool], object]] = {
+    "step": lambda pool: pool.step([1, 1]),
+    "recv": lambda pool: (pool.send([1, 1]), pool.recv()),
+    "timeout": lambda pool: (pool.send([1, 1]), pool.recv(timeout=1e6)),
+    "discard": lambda pool: (pool.send([1, 1]), pool.discard()),
+    "rollout": lambda pool: (pool.rollout(2), pool.step([1, 1]), pool.step([1, 1])),
+}
+
+
+@contextmanager
+def closing_handlers(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    handler = logging.Handler()
+    handler.emit = lambda _: pool.close()  # type: ignore[method-assign]
+    for name in (logger.name, "remuda"):
+        logging.getLogger(name).addHandler(handler)
+    try:
+        with warnings.catch_warnings(), monkeypatch.context() as patch:
+            warnings.simplefilter("always")
+            patch.setattr(warnings, "showwarning", lambda *_, **__: pool.close())
+            yield
+    finally:
+        for name in (logger.name, "remuda"):
+            logging.getLogger(name).removeHandler(handler)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+@each(use=list(USES), output=[log, warn])
+def test_a_handler_of_an_envs_output_closes_the_pool(
+    use: str, output: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with begun(hooked(2, which=(1,), step=output)) as pool:
+        with closing_handlers(pool, monkeypatch), pytest.raises(ClosedError, match="the pool is closed"):
+            USES[use](pool)
+        assert pool.closed
+        assert not any(worker.is_alive() for worker in pool.workers)
+
+
+@each(use=list(USES), backend=["process", "thread", "serial"])
+def test_a_handler_of_a_fault_report_closes_the_pool(use: str, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = FaultPolicy("restart", backoff=0)
+    with begun(hooked(2, which=(1,), step=raise_value_error), backend=backend, faults=faults) as pool:
+        with closing_handlers(pool, monkeypatch), pytest.raises(ClosedError, match="the pool is closed"):
+            USES[use](pool)
+        assert pool.closed

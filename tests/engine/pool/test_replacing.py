@@ -15,12 +15,13 @@ import gymnasium
 import numpy as np
 import pytest
 from accidents import kill_myself, once, raise_value_error
+from drawing_envs import ContextEnv, colour, forget_graphics, pictures
 from gymnasium import spaces
-from old_gymnasium import in_mode, require_mode
+from old_gymnasium import HAS_MODES
 from pairs import each
-from pool_envs import CountingEnv, Gate, HookedEnv, counting
+from pool_envs import CountingEnv, Gate, HookedEnv, begun, counting
 from programs import kill, pids_of
-from vector_envs import PlainVector, plain
+from vector_envs import PlainVector, plain, synced
 
 from remuda import (
     EnvError,
@@ -62,8 +63,7 @@ def fails() -> Any:
 
 @pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
 def test_replace_closes_the_old_env(backend: Any, num_workers: int, closed: Path) -> None:
-    with Pool([noting(i, closed) for i in range(3)], backend=backend, num_workers=num_workers) as pool:
-        pool.reset()
+    with begun([noting(i, closed) for i in range(3)], backend=backend, num_workers=num_workers) as pool:
         pool.step([1, 2, 3])
         before = pids_of(pool)
         pool.replace([2, 0], [replacement(20), replacement(10)])
@@ -78,8 +78,7 @@ def test_replace_closes_the_old_env(backend: Any, num_workers: int, closed: Path
 
 @each(backend__num_workers=BACKENDS, mode=MODES)
 def test_a_replacement_is_reset_as_the_autoreset_mode_requires(mode: Any, backend: Any, num_workers: int) -> None:
-    with Pool(counting(3), backend=backend, num_workers=num_workers, autoreset=mode) as pool:
-        pool.reset(seed=5)
+    with begun(counting(3), backend=backend, num_workers=num_workers, autoreset=mode, seed=5) as pool:
         pool.step([1, 1, 1])
         pool.replace([1], [replacement(10)])
         if mode == "next_step":
@@ -97,58 +96,52 @@ def test_a_replacement_is_reset_as_the_autoreset_mode_requires(mode: Any, backen
 
 @pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
 def test_a_failed_build_keeps_the_old_envs(backend: Any, num_workers: int, closed: Path) -> None:
-    with Pool(counting(3), backend=backend, num_workers=num_workers) as pool:
-        pool.reset()
+    with begun(counting(3), backend=backend, num_workers=num_workers) as pool:
         with pytest.raises(EnvError, match=r"env 2 \(worker \d\) raised ValueError in build: no such task") as raised:
             pool.replace([1, 2], [noting(10, closed), fails])
         assert raised.value.env_ids == (2,)
         pool.call("pid")  # the worker closes env 10 before it answers this call
         assert closed.read_text().split() == ["10"]
         assert pool.step([7, 8, 9]).obs.tolist() == [[0, 1, 1, 7], [1, 1, 1, 8], [2, 1, 1, 9]]
+        with suppress(EnvError):
+            pool.replace([1, 2], [noting(11, closed), fails])
+    assert closed.read_text().split() == ["10", "11"]  # also if the pool is closed at once
 
 
-class OtherSpaces(CountingEnv):
-    def __init__(self) -> None:
-        super().__init__(10)
-        self.observation_space = spaces.Box(-1, 1, (5,), np.int64)
-
-
-class OtherActions(CountingEnv):
-    def __init__(self) -> None:
-        super().__init__(10)
-        self.action_space = spaces.Box(-1, 1, (2,))  # type: ignore[assignment]
-
-
-def no_env() -> Any:
-    return 3
-
-
-def bad(env: Any) -> Callable[[], Any]:
-    return lambda: env
+def with_spaces(**others: spaces.Space[Any]) -> Any:
+    env = CountingEnv(10)
+    vars(env).update(others)
+    return env
 
 
 @each(
     backend__num_workers=BACKENDS,
     env_fn__error__message=[
-        (OtherSpaces, SpaceMismatchError, r"got env 1: shape \(5,\) instead of \(4,\)"),
-        (OtherActions, SpaceMismatchError, "expected every action space to have"),
-        (no_env, InvalidEnvError, "expected the new factory of env 1 to return a gymnasium.Env, got 3"),
+        (
+            partial(with_spaces, observation_space=spaces.Box(-1, 1, (5,), np.int64)),
+            SpaceMismatchError,
+            r"got env 1: shape \(5,\) instead of \(4,\)",
+        ),
+        (
+            partial(with_spaces, action_space=spaces.Box(-1, 1, (2,))),
+            SpaceMismatchError,
+            "expected every action space to have",
+        ),
+        (lambda: 3, InvalidEnvError, "expected the new factory of env 1 to return a gymnasium.Env, got 3"),
         (lambda: gymnasium.vector.SyncVectorEnv([CountingEnv]), InvalidEnvError, "got the vector env"),
     ],
 )
 def test_an_env_that_does_not_fit_keeps_the_old_env(
     env_fn: Any, error: Any, message: str, backend: Any, num_workers: int
 ) -> None:
-    with Pool(counting(3), backend=backend, num_workers=num_workers) as pool:
-        pool.reset()
+    with begun(counting(3), backend=backend, num_workers=num_workers) as pool:
         with pytest.raises(error, match=message):
             pool.replace([1], [env_fn])
         assert pool.step([7, 8, 9]).obs.tolist() == [[0, 1, 1, 7], [1, 1, 1, 8], [2, 1, 1, 9]]
 
 
 def test_bad_arguments_of_replace_are_refused_before_anything_is_built() -> None:
-    with Pool(counting(3)) as pool:
-        pool.reset()
+    with begun(counting(3)) as pool:
         with pytest.raises(ValueError, match="expected 2 env_fns, one for each env to replace, got 1"):
             pool.replace([1, 2], [replacement(10)])
         with pytest.raises(TypeError, match=r"expected env_fns\[0\] to be a function that builds an env, got 3"):
@@ -164,17 +157,8 @@ def test_bad_arguments_of_replace_are_refused_before_anything_is_built() -> None
         assert pool.recv().obs[:, 0].tolist() == [0, 1, 2]
     with Pool(counting(3), spares=1) as pool, pytest.raises(ValueError, match="expected a pool without spares"):
         pool.replace([1], [replacement(10)])
-
-
-def test_factories_need_not_be_pickled_without_worker_processes() -> None:
-    lock = threading.Lock()
-
-    def build() -> CountingEnv:
-        with lock:
-            return CountingEnv(10)
-
-    with Pool(counting(2), backend="serial") as pool:
-        pool.replace(None, [build] * 2)
+    with Pool(counting(2), backend="serial") as pool:  # without processes, nothing is pickled
+        pool.replace(None, [lambda: CountingEnv(10 + lock.locked())] * 2)
         assert pool.reset().obs[:, 0].tolist() == [10, 10]
 
 
@@ -187,8 +171,7 @@ def step_until_fault(pool: Pool, env: int) -> None:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_restarted_worker_builds_the_replacements(start_method: Any) -> None:
     faults = FaultPolicy("restart", backoff=0)
-    with Pool(counting(4), num_workers=2, faults=faults, start_method=start_method) as pool:
-        pool.reset()
+    with begun(counting(4), num_workers=2, faults=faults, start_method=start_method) as pool:
         for tag in (10, 20):  # twice, so that the second replacement replaces the first
             pool.replace([1, 2], [replacement(tag + 1), replacement(tag + 2)])
             pool.reset()
@@ -207,8 +190,7 @@ def test_a_replacement_that_raises_or_is_renewed_is_rebuilt_by_its_factory(backe
             raise ValueError("broken")
 
     faults = FaultPolicy("restart", backoff=0, renew_every=3)
-    with Pool(counting(3), backend=backend, num_workers=num_workers, faults=faults) as pool:
-        pool.reset()
+    with begun(counting(3), backend=backend, num_workers=num_workers, faults=faults) as pool:
         pool.replace([1], [partial(HookedEnv, 10, length=2, step=step)])
         pool.reset()
         assert pool.step([1, 13, 1]).truncations.tolist() == [False, True, False]
@@ -229,43 +211,32 @@ def test_a_replacement_receives_lasting_attributes_and_options() -> None:
         assert pool.get_attr("last_options") == [{"hard": True}] * 2
 
 
-def test_a_worker_that_dies_in_a_replacement_restarts_with_the_old_envs(closed: Path) -> None:
-    def dies() -> Any:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    with Pool(counting(3), faults=FaultPolicy("restart", backoff=0)) as pool:
-        pool.reset()
-        with pytest.raises(WorkerDiedError, match=r"worker 1 .* died while in build \(env 1"):
-            pool.replace([0, 1], [noting(10, closed), dies])
+@pytest.mark.parametrize(
+    ("accident", "message"),
+    [
+        (kill_myself, r"worker 1 .* died while in build \(env 1"),
+        (lambda: signal.pause(), r"took longer than start_timeout=5.0 s"),
+    ],
+    ids=["death", "hang"],
+)
+def test_a_worker_that_dies_or_hangs_in_a_replacement_restarts_with_the_old_envs(
+    accident: Any, message: str, closed: Path
+) -> None:
+    with begun(counting(3), faults=FaultPolicy("restart", backoff=0), start_timeout=5.0) as pool:
+        with pytest.raises(WorkerDiedError, match=message):
+            pool.replace([0, 1], [noting(10, closed), accident])
         step_until_fault(pool, 1)
         assert pool.get_attr("tag") == [0, 1, 2]
         assert closed.read_text().split() == ["10"]
-    with Pool(counting(3)) as pool:
-        pool.reset()
+    with begun(counting(3)) as pool:
         with pytest.raises(WorkerDiedError):
-            pool.replace([1], [dies])
+            pool.replace([1], [kill_myself])
         assert pool.step([1, 1], env_ids=[0, 2]).obs[:, 0].tolist() == [0, 2]
 
 
-def test_start_timeout_is_the_limit_of_each_build() -> None:
-    def hangs() -> Any:
-        signal.pause()
-
-    with Pool(counting(2), faults=FaultPolicy("restart", backoff=0), start_timeout=5.0) as pool:
-        pool.reset()
-        with pytest.raises(WorkerDiedError, match=r"took longer than start_timeout=5.0 s"):
-            pool.replace([1], [hangs])
-        step_until_fault(pool, 1)
-        assert pool.get_attr("tag") == [0, 1]
-
-
 def test_crash_records_name_the_replacement(tmp_path: Path) -> None:
-    def step(env: Any, action: int) -> None:
-        raise ValueError("broken")
-
-    with Pool(counting(2), crash_dir=tmp_path) as pool:
-        pool.reset()
-        pool.replace([1], [partial(HookedEnv, 10, step=step)])
+    with begun(counting(2), crash_dir=tmp_path) as pool:
+        pool.replace([1], [partial(HookedEnv, 10, step=raise_value_error)])
         pool.reset(seed=3)
         with pytest.raises(EnvError) as raised:
             pool.step([1, 1])
@@ -276,24 +247,20 @@ def test_crash_records_name_the_replacement(tmp_path: Path) -> None:
 
 
 def test_spaces_are_those_of_the_replacement() -> None:
-    def bounded() -> CountingEnv:
-        env = CountingEnv(10)
-        env.observation_space = spaces.Box(-5, 5, (4,), np.int64)
-        return env
-
+    smaller: Any = {"observation_space": spaces.Box(-5, 5, (4,), np.int64), "action_space": spaces.Discrete(500)}
+    bounded = partial(with_spaces, **smaller)
     for seeding in ("gymnasium", "per_episode"):
         with Pool(counting(3), seeding=seeding) as pool:  # type: ignore[arg-type]
             pool.replace([1], [bounded])
             assert pool.observation_spaces[1] == spaces.Box(-5, 5, (4,), np.int64)
             assert pool.observation_spaces[2] == pool.single_observation_space
-            assert len(pool.action_spaces) == 3
+            assert pool.action_spaces == (pool.single_action_space, spaces.Discrete(500), pool.single_action_space)
 
 
 @each(mode=["next_step", "same_step", "disabled"], num_workers=[1, 2])
 def test_whole_vector_envs_are_replaced(mode: Any, num_workers: int) -> None:
     make = partial(PlainVector, 2, mode=mode)
-    with Pool([partial(make, 0), partial(make, 2)], vector_size=2, num_workers=num_workers, autoreset=mode) as pool:
-        pool.reset()
+    with begun([partial(make, 0), partial(make, 2)], vector_size=2, num_workers=num_workers, autoreset=mode) as pool:
         pool.step([1] * 4)
         with pytest.raises(ValueError, match="env_ids"):
             pool.replace([2], [partial(make, 10)])
@@ -303,30 +270,21 @@ def test_whole_vector_envs_are_replaced(mode: Any, num_workers: int) -> None:
         pool.send_reset(env_ids=[2, 3])
         assert pool.recv(order="slot").obs[:, 0].tolist() == [10, 11]
         assert pool.step([1] * 4).obs[:, 0].tolist() == [0, 1, 10, 11]
-
-
-def test_a_vector_env_with_another_autoreset_mode_is_refused() -> None:
-    require_mode("same_step")
-
-    def make(mode: str) -> Any:
-        return gymnasium.vector.SyncVectorEnv([CountingEnv] * 2, **in_mode(mode))
-
-    with Pool([partial(make, "same_step")], vector_size=2, autoreset="same_step") as pool:
-        with pytest.raises(ValueError, match="expected vector envs that agree with autoreset='same_step'"):
-            pool.replace([0, 1], [partial(make, "next_step")])
-        assert pool.reset().obs[:, 0].tolist() == [0, 0]
+        if HAS_MODES:
+            other = "next_step" if mode == "same_step" else "same_step"
+            with pytest.raises(ValueError, match=f"expected vector envs that agree with autoreset='{mode}'"):
+                pool.replace([0, 1], synced(counting(2), 2, other))
+            assert pool.step([1] * 4).obs[:, 0].tolist() == [0, 1, 10, 11]
 
 
 def test_replace_discards_a_reset_in_advance() -> None:
-    with Pool(counting(2, length=1), resets_ahead=True, seeding="per_episode") as pool:
-        pool.reset(seed=1)
+    with begun(counting(2, length=1), resets_ahead=True, seeding="per_episode", seed=1) as pool:
         assert pool.step([1, 1]).terminations.all()
         pool.replace([1], [replacement(10, length=1)])
         batch = pool.step([1, 1])
         assert batch.obs[:, :2].tolist() == [[0, 2], [10, 1]]
         seeds = [batch.infos[i]["episode_seed"] for i in range(2)]
-    with Pool(counting(2, length=1), seeding="per_episode") as pool:
-        pool.reset(seed=1)
+    with begun(counting(2, length=1), seeding="per_episode", seed=1) as pool:
         pool.step([1, 1])
         batch = pool.step([1, 1])
         assert [batch.infos[i]["episode_seed"] for i in range(2)] == seeds
@@ -349,8 +307,7 @@ def test_the_first_reset_of_a_replacement_is_repeated(
     hooks = {"reset": once(tmp_path / "failed", accident or (lambda *_: None))}
     env = partial(HookedEnv, 10, **hooks) if size is None else partial(PlainVector, 1, 10, **hooks)
     fns: Any = counting(2) if size is None else plain(2, 1)
-    with Pool(fns, backend=backend, num_workers=2, faults="restart", vector_size=size) as pool:
-        pool.reset()
+    with begun(fns, backend=backend, num_workers=2, faults="restart", vector_size=size) as pool:
         pool.step([1, 1])
         pool.replace([1], [env])
         if accident is None:
@@ -376,8 +333,7 @@ def test_a_reset_after_an_interrupted_replace_is_not_repeated(mode: Any, tmp_pat
 
     before = signal.signal(signal.SIGUSR1, interrupted)
     try:
-        with Pool([replacement(0), partial(HookedEnv, 1, close=close)], autoreset=mode) as pool:
-            pool.reset()
+        with begun([replacement(0), partial(HookedEnv, 1, close=close)], autoreset=mode) as pool:
             with pytest.raises(KeyboardInterrupt):
                 pool.replace([1], [replacement(10)])
             with pytest.raises(StateError, match="got env 1; call reset first"):
@@ -391,8 +347,7 @@ def test_a_reset_after_an_interrupted_replace_is_not_repeated(mode: Any, tmp_pat
 
 
 def test_parts_replace_only_their_envs() -> None:
-    with Pool(counting(4), num_workers=2) as pool:
-        pool.reset()
+    with begun(counting(4), num_workers=2) as pool:
         half, rest = pool.split(2)
         ids = half.env_ids.tolist()
         rest.send([1, 1])
@@ -403,9 +358,133 @@ def test_parts_replace_only_their_envs() -> None:
         rest.recv()
 
 
-def test_close_after_a_failed_build_closes_the_new_envs(closed: Path) -> None:
-    pool = Pool(counting(2), num_workers=1)
-    with suppress(EnvError):
-        pool.replace([0, 1], [noting(10, closed), fails])
-    pool.close()
-    assert closed.read_text().split() == ["10"]
+# -- envs that render: the old env is closed and freed before the new one is built -----------------------
+
+
+ALONE = [("process", None), ("serial", 1)]  # each env is alone in its process
+
+
+@pytest.fixture(autouse=True)
+def no_graphics_of_other_tests() -> None:
+    forget_graphics()
+
+
+def other_spaces() -> ContextEnv:
+    env = ContextEnv(10)
+    env.observation_space = spaces.Box(-1, 1, (5,), np.int64)
+    return env
+
+
+def drawing(tag: int, path: Path | None = None, **arguments: Any) -> Callable[[], ContextEnv]:
+    return partial(ContextEnv, tag, path=path, **arguments)
+
+
+@pytest.mark.parametrize(("backend", "num_workers"), ALONE)
+def test_an_env_that_renders_is_closed_before_its_successor_is_built(
+    backend: Any, num_workers: Any, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    with begun([drawing(0, log)], backend=backend, num_workers=num_workers, seed=0) as pool:
+        for tag in (1, 2):
+            pool.replace([0], [drawing(tag, log)])
+            pool.reset(seed=0)
+            pool.step([0])
+            assert pictures(pool) == [colour(tag, 1)]
+    noted = log.read_text().splitlines()
+    assert noted == ["built 0", "closed 0", "built 1", "closed 1", "built 2", "closed 2"]
+
+
+@each(
+    backend__num_workers=ALONE, mode=MODES, replacement__error=[(fails, EnvError), (other_spaces, SpaceMismatchError)]
+)
+def test_the_next_reset_rebuilds_the_old_env_after_a_failed_replacement(
+    backend: Any, num_workers: Any, mode: Any, replacement: Any, error: Any
+) -> None:
+    with begun([drawing(0)], backend=backend, num_workers=num_workers, autoreset=mode, seed=5) as pool:
+        pool.set_attr("mood", "calm", lasting=True)
+        pool.step([1])
+        with pytest.raises(error):
+            pool.replace([0], [replacement])
+        if mode == "next_step":
+            assert pool.step([2]).obs.tolist() == [[0, 1, 0, -1]]
+        else:
+            with pytest.raises(StateError, match="got env 0; call reset first"):
+                pool.step([2])
+            assert pool.reset().obs.tolist() == [[0, 1, 0, -1]]
+        assert pool.get_attr("last_seed")[0] not in (None, 5)  # the seed is derived, as for every rebuilt env
+        assert pool.step([3]).obs.tolist() == [[0, 1, 1, 3]]
+        assert pictures(pool) == [colour(0, 1)]
+        assert pool.get_attr("mood") == ["calm"]
+
+
+def test_all_replaced_envs_are_rebuilt_if_one_cannot_be_replaced() -> None:
+    with begun([drawing(0), drawing(1), drawing(2)], num_workers=None, seed=0) as pool:
+        pool.step([0, 0, 0])
+        with pytest.raises(EnvError, match="no such task"):
+            pool.replace([0, 1], [drawing(7), fails])
+        assert pool.step([5, 5, 5]).obs.tolist() == [[0, 1, 0, -1], [1, 1, 0, -1], [2, 1, 2, 5]]
+        assert pictures(pool) == [colour(0), colour(1), colour(2, 2)]
+        pool.replace([1], [drawing(7)])
+        pool.reset()
+        assert pictures(pool) == [colour(0), colour(7), colour(2)]
+
+
+def test_calls_and_set_state_rebuild_an_env_after_a_failed_replacement() -> None:
+    def take(env: Any) -> int:
+        return int(env.steps)
+
+    def put(env: Any, steps: int) -> None:
+        env.steps = steps
+
+    with begun([drawing(0)], num_workers=None, seed=0) as pool:
+        pool.step([0])
+        states = pool.get_state(state_fns=(take, put))
+        for use in (lambda: pool.call("pid"), lambda: pool.set_state(states)):
+            with pytest.raises(EnvError, match="no such task"):
+                pool.replace([0], [fails])
+            use()
+        assert pictures(pool) == [colour(0, 1)]
+
+
+@pytest.mark.parametrize(("backend", "num_workers"), ALONE)
+def test_a_reset_that_cannot_rebuild_the_old_env_raises_and_the_next_one_retries(
+    backend: Any, num_workers: Any, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+
+    def build() -> ContextEnv:
+        if broken.exists():
+            raise ValueError("no display")
+        return ContextEnv(0)
+
+    with begun([build], backend=backend, num_workers=num_workers, seed=0) as pool:
+        broken.touch()
+        with pytest.raises(EnvError, match="no such task"):
+            pool.replace([0], [fails])
+        for _ in range(2):
+            with pytest.raises(EnvError, match="no display"):
+                pool.reset()
+        broken.unlink()
+        assert pool.reset().obs.tolist() == [[0, 1, 0, -1]]
+
+
+def raise_on_action_9(env: Any, action: int) -> None:
+    if action == 9:
+        raise ValueError("broken")
+
+
+@each(backend=["process", "thread"], action__renew_every=[(0, 1), (9, None)])
+def test_an_env_is_closed_before_it_is_rebuilt_in_its_process(
+    backend: Any, action: int, renew_every: Any, tmp_path: Path
+) -> None:
+    log, faults = tmp_path / "log", FaultPolicy("restart", renew_every=renew_every)
+    env_fns = [drawing(3, log, step=raise_on_action_9), CountingEnv]
+    with Pool(env_fns, backend=backend, num_workers=1, faults=faults) as pool:
+        for _ in range(3):
+            pool.reset(seed=0)
+            pool.step([action, 0])
+        pool.reset(seed=0)
+        pool.step([0, 0])
+        assert int(pool.call("render", env_ids=[0])[0][0, 0, 0]) == colour(3, 1)
+    noted = log.read_text().splitlines()
+    assert noted == ["built 3", "closed 3"] * 4

@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from accidents import die, once, raise_value_error
+from accidents import once, raise_value_error
 from failing import MODES
 from odd_exceptions import NeedsArguments, raising
 from pairs import each
-from pool_envs import Gate, HookedEnv, levelled
+from pool_envs import Gate, HookedEnv, begun, levelled
 from programs import kill
 
-from remuda import BrokenPoolError, ClosedError, EnvError, FaultPolicy, Pool, WorkerDiedError, load_record
+from remuda import BrokenPoolError, ClosedError, EnvError, FaultPolicy, Pool, WorkerDiedError
 
 RESTART = FaultPolicy("restart", backoff=0)
+RENEWAL = FaultPolicy("raise", renew_every=1)
 
 
 def levels(batch: Any) -> list[int]:
@@ -49,19 +50,14 @@ def test_resets_without_options_use_the_set_options(mode: Any) -> None:
         assert pool.get_attr("last_options") == [None, {"level": 8}, None]
         assert levels(pool.reset(seed=3)) == [-1, 8, -1]
         assert pool.get_attr("last_seed") == [3, 4, 5]
+        # options of one reset do not last
+        assert levels(pool.reset(options={"level": 1})) == [1, 1, 1]
+        assert next_levels(pool) == [-1, 8, -1]
+        assert levels(pool.reset(options=[{"level": 2}, None, {}])) == [2, 8, -1]
+        assert next_levels(pool) == [-1, 8, -1]
         pool.set_reset_options(None, env_ids=[1])
         assert next_levels(pool) == [-1, -1, -1]
         assert pool.get_attr("last_options") == [None, None, None]
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_options_of_one_reset_do_not_last(mode: Any) -> None:
-    with Pool(levelled(3, length=1), backend="serial", autoreset=mode) as pool:
-        pool.set_reset_options({"level": 5})
-        assert levels(pool.reset(options={"level": 1})) == [1, 1, 1]
-        assert next_levels(pool) == [5, 5, 5]
-        assert levels(pool.reset(options=[{"level": 2}, None, {}])) == [2, 5, -1]
-        assert next_levels(pool) == [5, 5, 5]
 
 
 def test_options_are_copied_when_set_and_for_each_reset() -> None:
@@ -101,7 +97,8 @@ def test_options_do_not_affect_envs_in_flight(phase: str, backend: Any, tmp_path
     gate = Gate(tmp_path)
     wait = {phase: lambda env, *_: gate.wait() if env.tag == 1 else None}
     with Pool(levelled(3, length=1, **wait), backend=backend, num_workers=1, autoreset="same_step") as pool:
-        pool.set_reset_options({"level": 1})
+        for level in (9, 1):
+            pool.set_reset_options({"level": level})
         pool.send_reset()
         if phase == "step":
             pool.recv()
@@ -114,16 +111,6 @@ def test_options_do_not_affect_envs_in_flight(phase: str, backend: Any, tmp_path
         if phase == "step":
             gate.let_pass()
         assert levels(pool.recv()) == [2, 2, 2]
-
-
-def test_a_reset_uses_the_options_that_were_set_last_before_it_was_sent() -> None:
-    with Pool(levelled(2), backend="serial") as pool:
-        for level in range(10):
-            pool.set_reset_options({"level": level})
-        pool.send_reset()
-        pool.set_reset_options({"level": 99})
-        assert levels(pool.recv()) == [9, 9]
-        assert levels(pool.reset()) == [99, 99]
 
 
 def test_an_env_that_reset_in_advance_resets_again_with_new_options() -> None:
@@ -166,26 +153,17 @@ def test_options_of_a_pool_with_spares_must_be_the_same_for_all_envs() -> None:
 
 
 @each(mode=MODES, num_workers=[3, 1])
-def test_successors_of_a_worker_use_the_set_options(num_workers: int, mode: Any) -> None:
+def test_successors_use_the_options_that_were_set_before_and_after_the_death(num_workers: int, mode: Any) -> None:
     with Pool(levelled(3, length=1), num_workers=num_workers, autoreset=mode, faults=RESTART) as pool:
         pool.set_reset_options([{"level": i} for i in range(3)])
         pool.reset()
-        for _ in range(2):
+        for after in (None, 9):
             kill(pool, num_workers - 1)
+            if after is not None:
+                pool.set_reset_options({"level": after}, env_ids=[2])
             pool.step([1, 1, 1])
-            assert levels(pool.reset()) == [0, 1, 2]
-            assert next_levels(pool) == [0, 1, 2]
-
-
-def test_options_that_are_set_after_a_death_reach_the_successor() -> None:
-    with Pool(levelled(2), faults=RESTART) as pool:
-        pool.set_reset_options({"level": 1})
-        pool.reset()
-        kill(pool, 1)
-        pool.set_reset_options([{"level": 2}, {"level": 3}])
-        assert pool.step([1, 1]).truncations.tolist() == [False, True]
-        assert levels(pool.step([1, 1])) == [1, 3]
-        assert levels(pool.reset()) == [2, 3]
+            assert levels(pool.reset()) == [0, 1, after or 2]
+            assert next_levels(pool) == [0, 1, after or 2]
 
 
 def test_options_that_are_set_while_a_successor_builds_reach_it(tmp_path: Path) -> None:
@@ -211,66 +189,34 @@ def test_options_that_are_set_while_a_successor_builds_reach_it(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_env_that_is_rebuilt_in_its_worker_uses_the_set_options(mode: Any, tmp_path: Path) -> None:
-    env_fns = levelled(2, length=1, step=once(tmp_path / "failed", raise_value_error, when=lambda env: env.tag == 1))
-    with Pool(env_fns, backend="serial", num_workers=1, autoreset=mode, faults=RESTART) as pool:
-        pool.set_reset_options([{"level": 4}, {"level": 5}])
-        pool.reset()
-        assert next_levels(pool) == [4, 5]
-        assert next_levels(pool) == [4, 5]
-
-
-@each(mode=MODES, num_workers=[1, 2])
-def test_renewed_envs_use_the_set_options(num_workers: int, mode: Any) -> None:
-    policy = FaultPolicy("raise", renew_every=1)
-    with Pool(levelled(2, length=1), num_workers=num_workers, autoreset=mode, faults=policy) as pool:
+@pytest.mark.parametrize(
+    ("policy", "backend", "num_workers"),
+    [(RESTART, "serial", 1), (RENEWAL, "process", 1), (RENEWAL, "process", 2)],
+)
+def test_rebuilt_and_renewed_envs_use_the_set_options(
+    policy: FaultPolicy, backend: Any, num_workers: int, mode: Any, tmp_path: Path
+) -> None:
+    hooks = {"step": once(tmp_path / "failed", raise_value_error, when=lambda env: env.tag == 1)}
+    env_fns = levelled(2, length=1, **(hooks if policy is RESTART else {}))
+    with Pool(env_fns, backend=backend, num_workers=num_workers, autoreset=mode, faults=policy) as pool:
         pool.set_reset_options({"level": 4})
         pool.reset()
         for level in (5, 6):
             pool.set_reset_options({"level": level}, env_ids=[1])
             assert next_levels(pool) == [4, level]
-        assert pool.get_attr("episodes") == [1, 1]
-
-
-def test_a_repeated_reset_uses_the_set_options(tmp_path: Path) -> None:
-    with Pool(levelled(2, reset=once(tmp_path / "failed", die)), faults=RESTART) as pool:
-        pool.set_reset_options({"level": 4})
-        assert levels(pool.reset()) == [4, 4]
-
-
-def test_crash_records_have_the_set_options(tmp_path: Path) -> None:
-    env_fns = levelled(1, step=raise_value_error)
-    with Pool(env_fns, backend="serial", crash_dir=tmp_path / "records", seeding="per_episode") as pool:
-        pool.set_reset_options({"level": 4})
-        (seed,) = [info["episode_seed"] for info in pool.reset(seed=1).infos]
-        with pytest.raises(EnvError) as raised:
-            pool.step([1])
-    assert raised.value.record is not None
-    record = load_record(raised.value.record)
-    assert record.start is not None
-    assert (record.start.seed, record.start.options, record.calls) == (seed, {"level": 4}, 0)
+        if policy is RENEWAL:
+            assert pool.get_attr("episodes") == [1, 1]
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"f": (i for i in range(3))}, TypeError, r"^expected reset options that can be pickled, got .* for env 0 \("),
-        ([{}, None, {"f": (i for i in range(3))}], TypeError, r"can be pickled, got .* for env 2 \("),
-        ([{}, {}], ValueError, "expected 3 reset options, one for each env to reset, got 2"),
-        (5, TypeError, "expected options to be a dict, None, or a sequence .*, got 5"),
-        ("level", TypeError, "got 'level'"),
-        ([{}, 1, {}], TypeError, "expected a dict or None as the options of env 1, got 1"),
-    ],
-)
-def test_wrong_options_are_refused(options: Any, error: type[Exception], message: str) -> None:
+def test_the_error_of_options_that_cannot_be_pickled_names_the_env() -> None:
+    stuck = {"f": (i for i in range(3))}
     with Pool(levelled(3), backend="serial", num_workers=2) as pool:
-        pool.set_reset_options({"level": 5})
-        with pytest.raises(error, match=message):
-            pool.set_reset_options(options)
-        assert levels(pool.reset()) == [5, 5, 5]
+        for options, env in ((stuck, 0), ([{}, None, stuck], 2)):
+            with pytest.raises(TypeError, match=rf"^expected .* that can be pickled, got .* for env {env} \("):
+                pool.set_reset_options(options)
 
 
 def test_options_that_cannot_be_unpickled_are_an_error_of_the_env() -> None:
@@ -284,8 +230,7 @@ def test_options_that_cannot_be_unpickled_are_an_error_of_the_env() -> None:
 
 
 def test_options_of_lost_envs_and_closed_pools_are_refused() -> None:
-    pool = Pool(levelled(2))
-    pool.reset()
+    pool = begun(levelled(2))
     kill(pool, 1)
     with pytest.raises(WorkerDiedError):
         pool.step([1, 1])
@@ -304,8 +249,7 @@ def test_options_that_arrive_after_a_reset_in_advance_do_not_change_the_seed() -
 
     def after_the_end(*, are_late: bool) -> tuple[list[int], list[int | None]]:
         faults = FaultPolicy("raise", renew_every=1)
-        with Pool(levelled(2, length=1), backend="serial", faults=faults, resets_ahead=True) as pool:
-            pool.reset(seed=3)
+        with begun(levelled(2, length=1), backend="serial", faults=faults, resets_ahead=True, seed=3) as pool:
             if not are_late:
                 pool.set_reset_options({"level": 5})
             assert pool.step([1, 1]).terminations.all()
@@ -313,7 +257,7 @@ def test_options_that_arrive_after_a_reset_in_advance_do_not_change_the_seed() -
                 pool.set_reset_options({"level": 5})
             return levels(pool.step([1, 1])), pool.get_attr("last_seed")
 
-    begun, seeds = after_the_end(are_late=True)
-    assert begun == [5, 5]
+    levels_, seeds = after_the_end(are_late=True)
+    assert levels_ == [5, 5]
     assert None not in seeds
-    assert (begun, seeds) == after_the_end(are_late=False)
+    assert (levels_, seeds) == after_the_end(are_late=False)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pool_envs import begun
 from state_envs import BufferedEnv, BufferedVector, shown
 
 from remuda import Batch, EnvError, FaultPolicy, Pool
@@ -41,8 +42,7 @@ def ended(pool: Pool) -> Any:
 
 @pytest.mark.parametrize("options", AHEAD)
 def test_observes_rollouts_and_states_after_the_end_have_the_terminal_observation(options: Any) -> None:
-    with Pool(buffered(2 + options.get("spares", 0), 1), extras=EXTRAS, **options) as pool:
-        pool.reset(seed=0)
+    with begun(buffered(2 + options.get("spares", 0), 1), extras=EXTRAS, **options, seed=0) as pool:
         for _ in range(2):
             obs = ended(pool)
             check(observed(pool), obs)
@@ -66,8 +66,7 @@ def test_observes_rollouts_and_states_after_the_end_have_the_terminal_observatio
 
 
 def test_columns_that_a_state_lacks_are_computed_from_the_env() -> None:
-    with Pool(buffered(2, 1), num_workers=1, extras=EXTRAS, resets_ahead=True) as pool:
-        pool.reset()
+    with begun(buffered(2, 1), num_workers=1, extras=EXTRAS, resets_ahead=True) as pool:
         obs = ended(pool)
         states = pool.get_state(state_fns="attributes")
     both = {"tag": lambda env: env.tag, **EXTRAS}
@@ -84,8 +83,7 @@ def test_columns_that_a_state_lacks_are_computed_from_the_env() -> None:
 @pytest.mark.parametrize("restarts", [False, True])
 def test_an_observe_after_replace_returns_the_old_envs_last_observation(restarts: bool) -> None:
     faults = FaultPolicy("restart") if restarts else FaultPolicy()
-    with Pool(buffered(2), extras=EXTRAS, faults=faults) as pool:
-        pool.reset()
+    with begun(buffered(2), extras=EXTRAS, faults=faults) as pool:
         obs = pool.step([5, 6]).obs.copy()
         pool.replace([1], [partial(BufferedEnv, 10)])
         check(observed(pool), obs)
@@ -108,8 +106,7 @@ def test_an_observe_of_a_replaced_or_called_vector_env_returns_the_last_observat
 
 def test_an_observe_after_a_renewal_in_advance_returns_the_terminal_observation() -> None:
     faults = FaultPolicy(renew_every=1)
-    with Pool(buffered(2, 1), backend="serial", extras=EXTRAS, faults=faults, resets_ahead=True) as pool:
-        pool.reset()
+    with begun(buffered(2, 1), backend="serial", extras=EXTRAS, faults=faults, resets_ahead=True) as pool:
         obs = ended(pool)
         check(observed(pool), obs)
         states = pool.get_state(state_fns="attributes")
@@ -118,8 +115,7 @@ def test_an_observe_after_a_renewal_in_advance_returns_the_terminal_observation(
 
 
 def test_calls_do_not_change_the_last_observation() -> None:
-    with Pool(buffered(2), backend="serial", extras=EXTRAS) as pool:
-        pool.reset()
+    with begun(buffered(2), backend="serial", extras=EXTRAS) as pool:
         obs = pool.step([5, 6]).obs.copy()
         pool.call("spoil")
         check(observed(pool), obs)
@@ -127,8 +123,7 @@ def test_calls_do_not_change_the_last_observation() -> None:
 
 
 def test_a_failed_step_does_not_change_the_last_observation() -> None:
-    with Pool(buffered(2), backend="serial", extras=EXTRAS, faults=FaultPolicy("restart", backoff=0)) as pool:
-        pool.reset()
+    with begun(buffered(2), backend="serial", extras=EXTRAS, faults=FaultPolicy("restart", backoff=0)) as pool:
         obs = pool.step([5, 6]).obs.copy()
         pool.set_attr("broken", True, [1])
         batch = pool.step([5, 6])
@@ -140,8 +135,7 @@ def test_a_failed_step_does_not_change_the_last_observation() -> None:
 
 
 def test_a_failed_env_can_be_called() -> None:
-    with Pool(buffered(2), num_workers=1) as pool:
-        pool.reset()
+    with begun(buffered(2), num_workers=1) as pool:
         pool.set_attr("broken", True, [1])
         with pytest.raises(EnvError):
             pool.step([5, 6])

@@ -10,8 +10,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from drawn import MINUTES
 from gymnasium.wrappers import TimeLimit
-from pool_envs import CountingEnv, Gate, assert_same, counting, gated, levelled
+from pool_envs import CountingEnv, Gate, assert_same, begun, counting, gated, levelled
 from state_envs import (
     CloningWalkEnv,
     EzEnv,
@@ -31,6 +32,12 @@ from remuda import Batch, EnvError, FaultPolicy, InvalidEnvError, Pool, StateErr
 TAXI = "Taxi-v4" if "Taxi-v4" in gymnasium.registry else "Taxi-v3"  # Gymnasium 1.0 has Taxi-v3
 
 FNS = (take, put)
+
+
+def reset_and_put(env: Any, state: Any) -> None:
+    """Resets the env. The states of wrappers, such as TimeLimit's number of steps, are restored afterwards."""
+    env.reset()
+    put(env, state)
 
 
 def walks(num_envs: int, kind: Callable[[int], Any] = SavingWalkEnv, limit: int = 8) -> list[Any]:
@@ -76,8 +83,7 @@ def assert_continues(pool: Pool, fns: Any = None, steps: int = 25, mode: str = "
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled", "background"])
 def test_an_env_continues_from_a_state(mode: Any) -> None:
-    with Pool(walks(4), num_workers=2, autoreset=mode) as pool:
-        pool.reset(seed=1)
+    with begun(walks(4), num_workers=2, autoreset=mode, seed=1) as pool:
         for _ in range(3):
             assert_continues(pool, mode=mode)
             play(pool, 1, mode)
@@ -89,6 +95,7 @@ def test_an_env_continues_from_a_state(mode: Any) -> None:
         (SavingWalkEnv, None, "get_state"),
         (CloningWalkEnv, None, "clone_state"),
         (WalkEnv, FNS, "state_fns"),
+        (WalkEnv, (take, reset_and_put), "state_fns"),
         (WalkEnv, "attributes", "attributes"),
         (EzEnv, "attributes", "attributes"),
         (lambda tag: Recent(SavingWalkEnv(tag)), None, "get_state"),
@@ -97,24 +104,10 @@ def test_an_env_continues_from_a_state(mode: Any) -> None:
     ],
 )
 def test_an_env_continues_from_a_state_of_each_method(kind: Any, fns: Any, method: str) -> None:
-    with Pool(walks(2, kind), num_workers=1) as pool:
-        pool.reset(seed=2)
+    with begun(walks(2, kind), num_workers=1, seed=2) as pool:
         play(pool, 3)
         assert {state.method for state in pool.get_state(state_fns=fns)} == {method}
         assert_continues(pool, fns)
-
-
-def test_state_functions_may_reset_the_env() -> None:
-    """The states of wrappers, such as TimeLimit's number of steps, are restored after the call of `put`."""
-
-    def reset_and_put(env: Any, state: Any) -> None:
-        env.reset()
-        put(env, state)
-
-    with Pool(walks(2, WalkEnv), backend="serial") as pool:
-        pool.reset(seed=2)
-        play(pool, 3)
-        assert_continues(pool, (take, reset_and_put))
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Acrobot-v1", "FrozenLake-v1", TAXI, "Blackjack-v1"])
@@ -122,8 +115,7 @@ def test_gymnasiums_own_envs_need_no_state_functions(env_id: str) -> None:
     def make() -> Any:
         return gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make(env_id, max_episode_steps=30))
 
-    with Pool([make] * 2, num_workers=1) as pool:
-        pool.reset(seed=0)
+    with begun([make] * 2, num_workers=1, seed=0) as pool:
         pool.single_action_space.seed(0)
         actions = [np.array([pool.single_action_space.sample() for _ in range(2)]) for _ in range(60)]
         states = pool.get_state()
@@ -137,8 +129,7 @@ def test_gymnasiums_own_envs_need_no_state_functions(env_id: str) -> None:
 
 def test_set_state_returns_the_observation_of_the_state() -> None:
     extras = {"place": lambda env: env.unwrapped.place}
-    with Pool(walks(3), backend="serial", extras=extras) as pool:
-        pool.reset(seed=5)
+    with begun(walks(3), backend="serial", extras=extras, seed=5) as pool:
         batch = pool.step([1, 1, 1])
         obs, states = batch.obs.copy(), pool.get_state([2, 0])
         play(pool, 2)
@@ -156,9 +147,11 @@ def test_set_state_returns_the_observation_of_the_state() -> None:
 # -- other envs ----------------------------------------------------------------------------------------------
 
 
-def test_one_state_can_be_copied_into_many_envs() -> None:
-    with Pool(walks(4), num_workers=2) as pool:
-        pool.reset(seed=0)
+def test_one_state_can_be_copied_into_many_envs_and_envs_can_exchange_states() -> None:
+    with begun(walks(4), num_workers=2, seed=0) as pool:
+        before = pool.step([0, 2, 1, 1]).obs.copy()
+        assert pool.fork_state([1, 0], [0, 1]).obs.tolist() == before[[1, 0]].tolist()
+        assert pool.fork_state(1, 0).obs.tolist() == before[:1].tolist()
         play(pool, 2)
         batch = pool.fork_state(3, [0, 1, 2])
         assert batch.env_ids.tolist() == [0, 1, 2]
@@ -169,37 +162,19 @@ def test_one_state_can_be_copied_into_many_envs() -> None:
             assert len({(*obs[1:].tolist(), *numbers) for _, obs, *numbers, _ in envs}) == 1
 
 
-def test_envs_can_exchange_states() -> None:
-    with Pool(walks(2), num_workers=2) as pool:
-        pool.reset(seed=0)
-        before = pool.step([0, 2]).obs.copy()
-        assert pool.fork_state([1, 0], [0, 1]).obs.tolist() == before[::-1].tolist()
-        assert pool.fork_state(1, 0).obs.tolist() == before[:1].tolist()
-
-
-def test_a_state_can_be_pickled_and_put_into_another_pool() -> None:
-    with Pool(walks(3), num_workers=2) as pool:
-        pool.reset(seed=9)
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_state_can_be_pickled_and_put_into_another_pool_with_envs_that_may_not_be_built_yet(lazy: bool) -> None:
+    with begun(walks(3), num_workers=2, seed=9) as pool:
         play(pool, 3)
         kept = pickle.dumps(pool.get_state())
         expected = play(pool, 20)
-    with Pool(walks(3), backend="serial") as other:
+    with Pool(walks(3), backend="serial", lazy=lazy) as other:
         other.set_state(pickle.loads(kept))
         assert_same(play(other, 20), expected)
 
 
-def test_a_state_can_be_put_into_envs_that_were_not_built_yet() -> None:
-    with Pool(walks(3), num_workers=1) as pool:
-        pool.reset(seed=9)
-        states, expected = pool.get_state(), play(pool, 5)
-    with Pool(walks(3), backend="serial", lazy=True) as other:
-        other.set_state(states)
-        assert_same(play(other, 5), expected)
-
-
 def test_parts_get_and_set_states_of_their_envs() -> None:
-    with Pool(walks(4), num_workers=2) as pool:
-        pool.reset(seed=0)
+    with begun(walks(4), num_workers=2, seed=0) as pool:
         one, other = pool.split(2)
         states = one.get_state()
         first = [one.step([0, 0]).obs.copy() for _ in range(3)]
@@ -223,8 +198,7 @@ def until_over(pool: Pool) -> Batch:
 
 @pytest.mark.parametrize("options", [{}, {"resets_ahead": True}, {"spares": 2}])
 def test_an_env_continues_from_a_state_after_the_end_of_an_episode(options: Any) -> None:
-    with Pool(counting(2 + options.get("spares", 0), 3), **options) as pool:
-        pool.reset(seed=0)
+    with begun(counting(2 + options.get("spares", 0), 3), **options, seed=0) as pool:
         until_over(pool)
         states = pool.get_state(state_fns="attributes")
         assert [(state.steps, state.is_over) for state in states] == [(0, True)] * 2
@@ -238,14 +212,6 @@ def test_an_env_continues_from_a_state_after_the_end_of_an_episode(options: Any)
             assert again == following
 
 
-@pytest.mark.parametrize("resets_ahead", [False, True])
-def test_random_numbers_continue_from_a_state_after_the_end(resets_ahead: bool) -> None:
-    with Pool(walks(2, limit=3), backend="process", num_workers=1, resets_ahead=resets_ahead) as pool:
-        pool.reset(seed=4)
-        until_over(pool)
-        assert_continues(pool)
-
-
 @pytest.mark.parametrize("late_options", [False, True])
 @pytest.mark.parametrize("seeding", ["gymnasium", "per_episode"])
 def test_an_env_that_gets_the_state_of_another_keeps_its_own_seeds_and_options(
@@ -253,8 +219,7 @@ def test_an_env_that_gets_the_state_of_another_keeps_its_own_seeds_and_options(
 ) -> None:
     def follow(backend: Any, *, resets_ahead: bool) -> list[Any]:
         options: Any = {"seeding": seeding, "backend": backend, "resets_ahead": resets_ahead}
-        with Pool(levelled(3, 3), num_workers=3, extras={"steps": lambda env: env.steps}, **options) as pool:
-            pool.reset(seed=5)
+        with begun(levelled(3, 3), num_workers=3, extras={"steps": lambda env: env.steps}, **options, seed=5) as pool:
             if late_options:  # resets in advance are made once more, with the options
                 until_over(pool)
             pool.set_reset_options([{"level": 7}, {"level": 8}, {"level": 7}])
@@ -269,23 +234,11 @@ def test_an_env_that_gets_the_state_of_another_keeps_its_own_seeds_and_options(
     assert follow("process", resets_ahead=True) == expected
 
 
-def test_an_env_that_is_due_for_renewal_continues_from_a_state() -> None:
-    with Pool(walks(2), num_workers=1, faults=FaultPolicy(renew_every=1)) as pool:
-        pool.reset(seed=1)
-        play(pool, 1)
-        states = pool.get_state()
-        following = pool.step([1, 2]).obs.tolist()
-        pool.set_state(states)
-        assert pool.step([1, 2]).obs.tolist() == following
-
-
 def test_same_step_pools_refuse_a_state_after_the_end_of_an_episode() -> None:
-    with Pool(counting(1, 2), num_workers=1) as pool:
-        pool.reset()
+    with begun(counting(1, 2), num_workers=1) as pool:
         until_over(pool)
         (state,) = pool.get_state(state_fns="attributes")
-    with Pool(counting(1, 2), num_workers=1, autoreset="same_step") as pool:
-        pool.reset()
+    with begun(counting(1, 2), num_workers=1, autoreset="same_step") as pool:
         with pytest.raises(ValueError, match="expected a state within an episode for env 0, got one after its end"):
             pool.set_state([state])
         assert pool.step([1]).obs[0, 2] == 1
@@ -307,8 +260,7 @@ def test_set_state_does_not_change_later_seeds() -> None:
 
 
 def test_an_env_that_was_never_reset_has_seeds_after_set_state() -> None:
-    with Pool(walks(1, limit=2), num_workers=1) as pool:
-        pool.reset(seed=0)
+    with begun(walks(1, limit=2), num_workers=1, seed=0) as pool:
         state = pool.get_state()
     with Pool(walks(1, limit=2), num_workers=1, seeding="per_episode") as pool:
         pool.set_state(state)
@@ -316,12 +268,23 @@ def test_an_env_that_was_never_reset_has_seeds_after_set_state() -> None:
         assert len({info["episode_seed"] for info in rows_}) == 2
 
 
+@pytest.mark.parametrize("resets_ahead", [False, True])
+def test_random_numbers_continue_from_a_state_after_the_end(resets_ahead: bool) -> None:
+    with begun(walks(2, limit=3), num_workers=1, resets_ahead=resets_ahead, seed=4) as pool:
+        until_over(pool)
+        assert_continues(pool)
+
+
+def test_an_env_that_is_due_for_renewal_continues_from_a_state() -> None:
+    with begun(walks(2), num_workers=1, faults=FaultPolicy(renew_every=1), seed=1) as pool:
+        assert_continues(pool, steps=2)
+
+
 # -- refusals ------------------------------------------------------------------------------------------------
 
 
 def test_an_env_without_state_methods_is_an_error_before_anything_is_sent() -> None:
-    with Pool([lambda: TimeLimit(CountingEnv(), 5)] * 2, num_workers=1) as pool:
-        pool.reset()
+    with begun([lambda: TimeLimit(CountingEnv(), 5)] * 2, num_workers=1) as pool:
         with pytest.raises(InvalidEnvError) as raised:
             pool.get_state([1])
         assert "got env 1, TimeLimit<CountingEnv>; pass state_fns=(get, put)" in str(raised.value)
@@ -329,35 +292,25 @@ def test_an_env_without_state_methods_is_an_error_before_anything_is_sent() -> N
 
 
 def test_a_state_that_cannot_be_pickled_does_not_end_the_episode() -> None:
-    with Pool(walks(2), num_workers=1) as pool:
-        pool.reset()
+    with begun(walks(2), num_workers=1) as pool:
         with pytest.raises(EnvError, match="the attribute 'lock' of SavingWalkEnv"):
             pool.get_state(state_fns="attributes")
         assert (pool.step([0, 0]).obs[:, 2] == 1).all()
 
 
-def test_get_state_is_refused_for_envs_in_flight_or_without_reset() -> None:
-    with Pool(walks(2), num_workers=1) as pool:
+def test_get_state_is_refused_for_envs_in_flight_or_without_reset(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with Pool(gated([None, gate]), num_workers=2) as pool:
         with pytest.raises(StateError, match="expected envs that have been reset, got envs 0, 1"):
-            pool.get_state()
+            pool.get_state(state_fns="attributes")
         pool.reset()
         pool.send([0], env_ids=[1])
         with pytest.raises(StateError, match="env 1 is in flight"):
-            pool.get_state()
-        assert len(pool.get_state([0])) == 1
-        with pytest.raises(StateError, match="expected no env in flight"):
-            pool.set_state(pool.get_state([0]), [0])
-        pool.recv()
-
-
-def test_get_state_does_not_wait_for_an_env_in_flight(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    with Pool(gated([gate, None]), num_workers=2) as pool:
-        pool.reset()
-        pool.send([0, 0])
-        with pytest.raises(StateError, match="is in flight"):
             pool.get_state(state_fns="attributes")
-        gate.let_pass()
+        states = pool.get_state([0], state_fns="attributes")
+        with pytest.raises(StateError, match="expected no env in flight"):
+            pool.set_state(states, [0])
+        gate.let_pass()  # no call has waited for the env
         pool.recv()
 
 
@@ -379,8 +332,7 @@ def test_get_state_does_not_wait_for_an_env_in_flight(tmp_path: Path) -> None:
 def test_bad_arguments_of_states_are_refused_before_anything_is_sent(
     call: Any, error: type[Exception], message: str
 ) -> None:
-    with Pool(walks(2), backend="serial") as pool:
-        pool.reset()
+    with begun(walks(2), backend="serial") as pool:
         states = pool.get_state()
         with pytest.raises(error, match=message):
             call(pool, states)
@@ -398,11 +350,9 @@ def test_a_state_of_another_kind_of_env_is_refused() -> None:
 
 @pytest.mark.parametrize("faults", ["raise", "restart", "resume"])
 def test_a_state_with_another_observation_shape_is_refused_without_effect(faults: Any) -> None:
-    with Pool([lambda: SizedEnv(3)], num_workers=1) as other:
-        other.reset()
+    with begun([lambda: SizedEnv(3)], num_workers=1) as other:
         states = other.get_state(state_fns="attributes")
-    with Pool([lambda: SizedEnv(5)], num_workers=1, faults=faults) as pool:
-        pool.reset()
+    with begun([lambda: SizedEnv(5)], num_workers=1, faults=faults) as pool:
         with pytest.raises(ValueError, match=r"expected a state of an env with the observations <i8 \(5,\) for env 0"):
             pool.set_state(states)
         assert pool.step([1]).obs[0, 2] == 1
@@ -411,16 +361,14 @@ def test_a_state_with_another_observation_shape_is_refused_without_effect(faults
 
 @pytest.mark.parametrize("fns", ["attributes", (take_log, put)])
 def test_a_state_with_an_open_file_is_refused(fns: Any, tmp_path: Path) -> None:
-    with Pool([lambda: WritingEnv(tmp_path / "log")], num_workers=1) as pool:
-        pool.reset()
+    with begun([lambda: WritingEnv(tmp_path / "log")], num_workers=1) as pool:
         with pytest.raises(EnvError, match="open file"):
             pool.get_state(state_fns=fns)
         assert pool.step([1]).obs[0, 2] == 1
 
 
 def test_a_replaced_env_has_no_state_before_its_reset() -> None:
-    with Pool(walks(2), backend="serial") as pool:
-        pool.reset()
+    with begun(walks(2), backend="serial") as pool:
         pool.replace([1], walks(1))
         with pytest.raises(StateError, match="got env 1, rebuilt and not reset"):
             pool.get_state()
@@ -429,8 +377,51 @@ def test_a_replaced_env_has_no_state_before_its_reset() -> None:
 
 
 def test_states_of_vector_envs_are_refused() -> None:
-    with Pool(synced(counting(2), 2), vector_size=2) as pool:
-        pool.reset()
+    with begun(synced(counting(2), 2), vector_size=2) as pool:
         for call in (pool.get_state, lambda: pool.set_state([]), lambda: pool.fork_state(0, 1)):
             with pytest.raises(ValueError, match="got vector_size=2"):
                 call()
+
+
+# -- simulators ------------------------------------------------------------------------------------------
+
+MUJOCO = ["Ant-v5", "HumanoidStandup-v5", "InvertedDoublePendulum-v5", "Pusher-v5"]
+if MINUTES:
+    MUJOCO += ["HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "InvertedPendulum-v5", "Reacher-v5", "Swimmer-v5"]
+RESTORES = 100 if MINUTES else 25
+
+
+def assert_continues_like_a_twin(env_id: str, steps: int, **options: Any) -> None:
+    """Copies the state of env 0 into env 1 several times, and compares the steps that follow."""
+    with begun([lambda: gymnasium.make(env_id, **options)] * 2, backend="serial", seed=0) as pool:
+        space = pool.single_action_space
+        space.seed(0)
+        for _ in range(RESTORES):
+            pool.step(np.stack([space.sample(), space.sample()]))
+            pool.fork_state(0, 1)
+            for _ in range(steps):
+                batch = pool.step(np.stack([space.sample()] * 2))
+                np.testing.assert_array_equal(batch.obs[1], batch.obs[0])
+                assert batch.rewards[1] == batch.rewards[0]
+                assert batch.terminations[1] == batch.terminations[0]
+
+
+@pytest.mark.parametrize("env_id", MUJOCO)
+def test_mujoco_envs_continue_from_a_state(env_id: str) -> None:
+    pytest.importorskip("mujoco")
+    assert_continues_like_a_twin(env_id, steps=3)
+
+
+def test_atari_envs_without_repeated_actions_continue_from_a_state() -> None:
+    ale_py = pytest.importorskip("ale_py")
+    gymnasium.register_envs(ale_py)
+    assert_continues_like_a_twin("ALE/Pong-v5", steps=4, repeat_action_probability=0)
+
+
+def test_an_atari_env_that_may_repeat_its_last_action_has_no_state() -> None:
+    ale_py = pytest.importorskip("ale_py")
+    gymnasium.register_envs(ale_py)
+    with begun([lambda: gymnasium.make("ALE/Pong-v5")], backend="serial", seed=0) as pool:
+        with pytest.raises(InvalidEnvError, match=r"repeat_action_probability=0, or pass state_fns=\(get, put\)"):
+            pool.get_state()
+        assert len(pool.step([0])) == 1

@@ -7,15 +7,14 @@ import itertools
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from pool_envs import CountingEnv, EnvFn, Gate, LevelEnv, counting, gated, levelled, with_infos
+from pool_envs import CountingEnv, EnvFn, Gate, LevelEnv, begun, counting, gated, levelled, with_infos
 
 from remuda import Batch, ClosedError, EnvError, Pool, StateError
 from remuda._engine.pool.part import Part
@@ -45,21 +44,6 @@ def checked_steps(part: Part, steps: int) -> None:
         np.testing.assert_array_equal(batch.rewards, actions)
 
 
-@contextmanager
-def waiting_part(backend: Any, directory: Path) -> Iterator[tuple[Pool, Part, Part]]:
-    """Yields a pool and its two parts. A thread steps the first one, whose env waits until the block ends."""
-    gate = Gate(directory)
-    with Pool(gated([gate, None]), backend=backend, num_workers=2) as pool:
-        pool.reset()
-        slow, fast = pool.split(2)
-        task = start(slow.step, [7])
-        gate.await_arrival()
-        yield pool, slow, fast
-        gate.open()
-        assert task.result().rewards.tolist() == [7]
-        assert pool.split(1) == (pool,)
-
-
 # -- parts: tests/lives.py has more, with faults ------------------------------------------------------------
 
 
@@ -72,17 +56,9 @@ def test_each_part_is_stepped_by_a_thread_of_its_own(backend: Any) -> None:
         assert pool.step([1] * 8).rewards.tolist() == [1] * 8
 
 
-@pytest.mark.parametrize("backend", CONCURRENT)
-def test_a_part_is_stepped_while_another_one_waits(backend: Any, tmp_path: Path) -> None:
-    with waiting_part(backend, tmp_path) as (_, _, fast):
-        for action in range(20):
-            assert fast.step([action]).rewards.tolist() == [action]
-
-
 def test_several_parts_wait_at_once_and_each_gets_its_own_rows(tmp_path: Path) -> None:
     gates = [Gate(tmp_path, f"gate{i}") for i in range(3)]
-    with Pool(gated(gates), num_workers=3) as pool:
-        pool.reset()
+    with begun(gated(gates), num_workers=3) as pool:
         parts = pool.split(3)
         for order in itertools.permutations(range(3)):
             tasks = [start(part.step, [10 + i]) for i, part in enumerate(parts)]
@@ -94,7 +70,11 @@ def test_several_parts_wait_at_once_and_each_gets_its_own_rows(tmp_path: Path) -
 
 
 def test_a_second_thread_may_use_neither_a_part_that_waits_nor_the_whole_pool(tmp_path: Path) -> None:
-    with waiting_part("process", tmp_path) as (pool, slow, fast):
+    gate = Gate(tmp_path)
+    with begun(gated([gate, None]), num_workers=2) as pool:
+        slow, fast = pool.split(2)
+        task = start(slow.step, [7])
+        gate.await_arrival()
         ids = slow.env_ids.tolist()
         for call in (lambda: slow.step([1]), slow.recv, slow.reset, slow.discard, lambda: slow.send([1])):
             with pytest.raises(StateError, match="one thread at a time"):
@@ -114,13 +94,15 @@ def test_a_second_thread_may_use_neither_a_part_that_waits_nor_the_whole_pool(tm
             with pytest.raises(StateError):
                 call()
         assert fast.step([3]).rewards.tolist() == [3]
+        gate.open()
+        assert task.result().rewards.tolist() == [7]
+        assert pool.split(1) == (pool,)
 
 
 @pytest.mark.parametrize("backend", CONCURRENT)
 def test_a_close_ends_the_calls_of_all_threads(backend: Any, tmp_path: Path) -> None:
     gates = [Gate(tmp_path, f"gate{i}") for i in range(2)]
-    pool = Pool(gated([*gates, None]), backend=backend, num_workers=3)
-    pool.reset()
+    pool = begun(gated([*gates, None]), backend=backend, num_workers=3)
     *waiting, idle = pool.split(3)
     tasks = [start(part.step, [1]) for part in waiting]
     for gate in gates:
@@ -158,10 +140,10 @@ def full_life(part: Part) -> None:
         part.fork_state(int(part.env_ids[1]), first, state_fns="attributes")
 
 
-def test_every_method_of_a_part_works_while_another_part_waits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", CONCURRENT)
+def test_every_method_of_a_part_works_while_another_part_waits(backend: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with Pool([*gated([gate]), *levelled(3, length=5)], num_workers=4) as pool:
-        pool.reset()
+    with begun([*gated([gate]), *levelled(3, length=5)], backend=backend, num_workers=4) as pool:
         slow, fast = pool.split(2)
         if 0 not in slow.env_ids:
             slow, fast = fast, slow
@@ -174,8 +156,7 @@ def test_every_method_of_a_part_works_while_another_part_waits(tmp_path: Path) -
 
 def test_an_answer_that_another_thread_receives_ends_the_wait_for_it(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with Pool(gated([gate, None], "call"), num_workers=2) as pool:
-        pool.reset()
+    with begun(gated([gate, None], "call"), num_workers=2) as pool:
         asking, stepping = pool.split(2)
         for _ in range(5):
             is_answered = threading.Event()
@@ -220,8 +201,7 @@ def test_three_threads_read_and_hold_batches_while_the_pool_steps() -> None:
         while collections.get():
             gc.collect()
 
-    with Pool(with_infos(4, info, length=50), backend="serial", num_workers=2) as pool:
-        pool.reset()
+    with begun(with_infos(4, info, length=50), backend="serial", num_workers=2) as pool:
         readers, collector = [start(read, one) for one in queues], start(collect)
         for n in range(150):
             batch = pool.step([n % 2] * 4)
@@ -238,8 +218,7 @@ def test_three_threads_read_and_hold_batches_while_the_pool_steps() -> None:
 
 def test_arrays_that_another_thread_has_made_keep_their_values() -> None:
     """Another thread reads batches first, and drops them. So the pool cannot count the references to their arrays."""
-    with Pool(counting(2), backend="serial", num_workers=2, frames=4) as pool:
-        pool.reset()
+    with begun(counting(2), backend="serial", num_workers=2, frames=4) as pool:
         held: list[tuple[Any, Any]] = []
         for n in range(1, 200):
             batch = pool.step([n, n])
@@ -284,8 +263,7 @@ class ChangingInfoEnv(CountingEnv):
 def test_an_env_may_change_its_info_in_another_thread() -> None:
     """Python raises if a dict changes while it is pickled; that is an error of this env, and of no other one."""
     envs: list[EnvFn] = [lambda: ChangingInfoEnv(0), lambda: CountingEnv(1)]
-    with Pool(envs, backend="serial", num_workers=2) as pool:
-        pool.reset()
+    with begun(envs, backend="serial", num_workers=2) as pool:
         for _ in range(200):
             try:
                 assert isinstance(pool.step([1, 1]).infos[0]["n"], int)

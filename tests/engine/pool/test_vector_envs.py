@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
-from failing import MODES
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv
-from gymnasium.vector.utils import batch_space
-from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from odd_exceptions import raising
 from pool_envs import CountingEnv, EnvFn, Info, NestedEnv, SampleEnv, TextEnv, assert_same, counting, with_infos
 from vector_envs import plain, synced
@@ -24,47 +20,10 @@ from remuda import (
     _core,
 )
 
+MODES = ["next_step", "same_step"]  # tests/lives.py compares vector envs without autoreset with single ones
+
+
 # -- as single envs --------------------------------------------------------------------------------------
-
-
-class Twins:
-    """A pool of vector envs and a pool of the same envs as single ones. Their results must be equal."""
-
-    def __init__(self, env_fns: Sequence[EnvFn], size: int, mode: Any, **options: Any) -> None:
-        self.size, self.mode = size, mode
-        self.vectors = Pool(synced(env_fns, size, mode), vector_size=size, autoreset=mode, log_advice=False, **options)
-        self.singles = Pool(env_fns, backend="serial", autoreset=mode, log_advice=False)
-        self.actions = batch_space(self.singles.single_action_space, len(env_fns))
-        self.actions.seed(3)
-
-    def run(self, steps: int) -> None:
-        assert_same_batch(self.vectors.reset(seed=5), self.singles.reset(seed=5), "reset")
-        for i in range(steps):
-            actions = self.actions.sample()
-            batch = self.vectors.step(actions)
-            assert_same_batch(batch, self.singles.step(actions), f"step {i}")
-            over = batch.terminations | batch.truncations
-            if self.mode == "disabled" and over.any():
-                self._reset(over, f"reset after step {i}")
-
-    def _reset(self, over: Any, place: str) -> None:
-        """Resets the envs at the end of an episode. Gymnasium's vector envs select them by a mask."""
-        masks = over.reshape(-1, self.size)
-        ids = np.flatnonzero(np.repeat(masks.any(1), self.size)).tolist()
-        options = [{"reset_mask": masks[env // self.size]} for env in ids]
-        actual = self.vectors.reset(env_ids=ids, options=options)
-        expected = self.singles.reset(env_ids=np.flatnonzero(over).tolist(), options={})
-        row_of = dict(zip(actual.env_ids.tolist(), range(len(actual)), strict=True))
-        rows = [row_of[env] for env in expected.env_ids.tolist()]
-        assert_same(leaves_of(actual.obs, rows), leaves_of(expected.obs, range(len(expected))), f"{place}: obs")
-        assert_same([actual.infos[row] for row in rows], list(expected.infos), f"{place}: infos")
-
-    def __enter__(self) -> Twins:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.vectors.close()
-        self.singles.close()
 
 
 def leaves_of(obs: Any, rows: Any) -> Any:
@@ -128,17 +87,29 @@ ENVS: dict[str, Callable[[int], list[EnvFn]]] = {
 
 
 @pytest.mark.parametrize(
-    ("envs", "mode", "backend"), [*product(ENVS, MODES, ["serial"]), ("nested", "same_step", "process")]
+    ("envs", "num_envs", "size", "mode", "backend"),
+    [
+        *product(ENVS, [6], [2], MODES, ["serial"]),
+        ("nested", 6, 2, "same_step", "process"),
+        ("counting", 1, 1, "next_step", "process"),
+        ("counting", 4, 4, "next_step", "process"),
+    ],
 )
-def test_slots_of_vector_envs_return_the_rows_of_single_envs(envs: str, mode: Any, backend: Any) -> None:
-    with Twins(ENVS[envs](6), 2, mode, backend=backend, num_workers=2) as twins:
-        twins.run(40)
-
-
-@pytest.mark.parametrize("size", [1, 4])
-def test_a_pool_of_one_vector_env(size: int) -> None:
-    with Twins(ending(size), size, "next_step") as twins:
-        twins.run(20)
+def test_slots_of_vector_envs_return_the_rows_of_single_envs(
+    envs: str, num_envs: int, size: int, mode: Any, backend: Any
+) -> None:
+    env_fns = ENVS[envs](num_envs)
+    options: dict[str, Any] = {"autoreset": mode, "log_advice": False}
+    of_vectors = {"vector_size": size, "backend": backend, "num_workers": min(2, num_envs // size), **options}
+    with (
+        Pool(synced(env_fns, size, mode), **of_vectors) as vectors,
+        Pool(env_fns, backend="serial", **options) as singles,
+    ):
+        assert_same_batch(vectors.reset(seed=5), singles.reset(seed=5), "reset")
+        singles.action_space.seed(3)
+        for i in range(40):
+            actions = singles.action_space.sample()
+            assert_same_batch(vectors.step(actions), singles.step(actions), f"step {i}")
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
@@ -151,26 +122,6 @@ def test_vector_envs_with_text_observations(mode: Any) -> None:
             batch = pool.step(texts)
             assert batch.obs == tuple(text * 2 for text in texts)
             assert batch.rewards.tolist() == [len(text) for text in texts]
-
-
-# -- vector envs that are not Gymnasium's ----------------------------------------------------------------
-
-
-def test_infos_of_a_wrapper() -> None:
-    """The wrapper's info is a dict with a mask, but the arrays in the dict have no masks of their own."""
-
-    def build() -> Any:
-        return RecordEpisodeStatistics(SyncVectorEnv(ending(2)))
-
-    with Pool([build, build], vector_size=2) as pool:
-        pool.reset()
-        for _ in range(3):
-            batch = pool.step([1, 2, 3, 4])
-        ends = [info.get("episode") for info in batch.infos]
-        assert ends[0] is None
-        assert ends[2] is None
-        assert (ends[1]["r"], ends[1]["l"]) == (6.0, 3)
-        assert (ends[3]["r"], ends[3]["l"]) == (12.0, 3)
 
 
 # -- seeds, options, env ids -----------------------------------------------------------------------------
@@ -211,6 +162,10 @@ def test_options_must_be_equal_for_all_slots_of_a_vector_env(pool: Pool) -> None
     pool.reset(env_ids=range(4), options=[masks[0], masks[0], None, None])
     assert_same(resets_of(pool)[0]["options"], masks[0])
     assert resets_of(pool)[1] == {}
+    with pytest.raises(ValueError, match="vector_size=2: vector envs reset theirs by themselves"):
+        pool.set_reset_options({"level": 1})
+    pool.reset()
+    assert resets_of(pool) == [{}] * 3
 
 
 @pytest.mark.parametrize("kind", [list, np.array])
@@ -257,21 +212,11 @@ def test_partial_batches_have_whole_vector_envs(pool: Pool) -> None:
         assert all(batch.env_ids[::2] + 1 == batch.env_ids[1::2])
         seen += batch.env_ids.tolist()
     assert sorted(seen) == list(range(6))
-
-
-def test_max_envs_must_be_a_multiple_of_vector_size(pool: Pool) -> None:
     pool.send_reset()
     pool.recv(min_envs=6, max_envs=4)
     with pytest.raises(ValueError, match="expected max_envs to be a multiple of vector_size=2, or None, got 3"):
         pool.recv(max_envs=3)
     assert len(pool.recv(max_envs=2)) == 2
-
-
-def test_set_reset_options_is_refused_for_vector_envs(pool: Pool) -> None:
-    with pytest.raises(ValueError, match="vector_size=2: vector envs reset theirs by themselves"):
-        pool.set_reset_options({"level": 1})
-    pool.reset()
-    assert resets_of(pool) == [{}] * 3
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from accidents import once
 from gymnasium import spaces
+from pool_envs import begun
 from replays import assert_reproduced, recording, replay
 from vector_reward_envs import NumbersInRows, Returning, Sum, TwoGoals, TwoGoalsVector
 
@@ -31,27 +32,18 @@ def test_a_batch_has_a_row_of_rewards_for_each_env(backend: Any) -> None:
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step", "background"])
 def test_the_end_of_an_episode_has_its_reward_and_a_new_one_begins_with_zeros(autoreset: Any) -> None:
-    with Pool([TwoGoals] * 2, num_workers=1, autoreset=autoreset) as pool:
-        pool.reset()
+    with begun([TwoGoals] * 2, num_workers=1, autoreset=autoreset) as pool:
         rewards = [pool.step([1, 2]).rewards.tolist() for _ in range(3)]
         after = pool.recv() if autoreset == "background" else pool.step([1, 2])
         assert rewards[2] == [[3, -1], [3, -2]]
-        assert after.rewards.tolist() == ([[1, -1], [1, -2]] if autoreset == "same_step" else [[0, 0]] * 2)
-
-
-def test_figures_have_the_sum_of_all_numbers() -> None:
-    with Pool([TwoGoals], num_workers=1) as pool:
-        pool.reset()
-        for _ in range(3):
-            pool.step([1])
         assert pool.stats().envs[0].returns == (1 + 2 + 3 - 3,)
+        assert after.rewards.tolist() == ([[1, -1], [1, -2]] if autoreset == "same_step" else [[0, 0]] * 2)
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step", "background", "disabled"])
 def test_the_row_of_a_fault_has_a_vector_of_zeros(tmp_path: Any, autoreset: Any) -> None:
     kill = partial(TwoGoals, once(tmp_path / "killed", accidents.kill_myself))
-    with Pool([kill, TwoGoals], num_workers=2, faults="restart", autoreset=autoreset) as pool:
-        pool.reset()
+    with begun([kill, TwoGoals], num_workers=2, faults="restart", autoreset=autoreset) as pool:
         batch = pool.step([1, 2])
         assert batch.infos[0]["fault"] if autoreset != "same_step" else batch.infos[0]["final_info"]["fault"]
         assert batch.rewards.tolist() == [[0, 0], [1, -2]]
@@ -66,8 +58,7 @@ def test_a_crash_is_replayed(tmp_path: Any) -> None:
 
 
 def test_a_rollout_has_a_row_of_rewards_for_each_step_and_env() -> None:
-    with Pool([TwoGoals] * 2, num_workers=2) as pool:
-        pool.reset()
+    with begun([TwoGoals] * 2, num_workers=2) as pool:
         rollout = pool.rollout(4)
         for step in rollout:
             step.act([1, 2])
@@ -81,8 +72,7 @@ def test_a_rollout_has_a_row_of_rewards_for_each_step_and_env() -> None:
 
 
 def test_rows_that_a_rollout_did_not_fill_are_zeros() -> None:
-    with Pool([TwoGoals] * 2, num_workers=1) as pool:
-        pool.reset()
+    with begun([TwoGoals] * 2, num_workers=1) as pool:
         for _ in range(2):  # the second one has the memory of the first
             rollout = pool.rollout(3)
             for _, step in zip(range(2), rollout, strict=False):
@@ -105,74 +95,54 @@ def test_vector_envs_have_vectors_as_rewards(backend: Any) -> None:
         assert pool.reset().rewards.tolist() == [[0, 0]] * 4
         assert pool.step([1, 2, 3, 4]).rewards.tolist() == [[1, -1], [2, -2], [3, -3], [4, -4]]
         assert [one.returns for one in pool.stats().envs] == [()] * 4
-
-
-def test_numbers_in_rows_are_the_numbers_of_a_vector_env() -> None:
-    with Pool([partial(NumbersInRows, 2)], vector_size=2, num_workers=1) as pool:
-        pool.reset()
+    with begun([partial(NumbersInRows, 2)], vector_size=2, num_workers=1, backend=backend) as pool:
         assert pool.step([1, 2]).rewards.tolist() == [1, 2]
 
 
 # -- which shape -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reward", [np.array([0.5]), np.array([0.5], np.float32), np.array(0.5), np.float32(0.5), 0.5])
-def test_an_array_of_one_number_is_a_number(reward: Any) -> None:
-    with Pool([partial(Returning, reward)], num_workers=1) as pool:
-        pool.reset()
-        assert pool.step([0]).rewards.tolist() == [0.5]
+TWO = TwoGoals.reward_space
 
 
-def test_a_space_of_one_number_makes_a_column_of_width_one() -> None:
-    with Pool([partial(Returning, np.array([0.5]), spaces.Box(0, 1, (1,)))], num_workers=1) as pool:
-        assert pool.reset().rewards.shape == (1, 1)
-        assert pool.step([0]).rewards.tolist() == [[0.5]]
+@pytest.mark.parametrize(
+    ("env_fn", "rewards"),
+    [
+        *((partial(Returning, 0.5 * one), [0.5]) for one in (np.ones(1), np.ones(1, np.float32), np.float32(1), 1)),
+        (partial(Returning, np.array(0.5)), [0.5]),
+        (partial(Returning, np.array([0.5]), spaces.Box(0, 1, (1,))), [[0.5]]),
+        *((partial(Returning, two, TWO), [[1, 2]]) for two in ([1, 2], (1.0, 2.0), np.array([1, 2]))),
+        (partial(Returning, np.array([1, 9, 2])[::2], TWO), [[1, 2]]),
+        (lambda: Sum(TwoGoals()), [-2]),  # a wrapper that makes numbers ends the search for a space
+    ],
+)
+def test_rewards_of_a_column_have_the_shape_of_the_space(env_fn: Any, rewards: Any) -> None:
+    with Pool([env_fn], num_workers=1) as pool:
+        assert pool.reset().rewards.tolist() == np.zeros_like(rewards).tolist()
+        assert pool.step([3]).rewards.tolist() == rewards
 
 
-@pytest.mark.parametrize("reward", [[1, 2], (1.0, 2.0), np.array([1, 2]), np.array([1, 9, 2])[::2]])
-def test_lists_and_arrays_of_other_types_are_converted(reward: Any) -> None:
-    with Pool([partial(Returning, reward, TwoGoals.reward_space)], num_workers=1) as pool:
-        pool.reset()
-        assert pool.step([0]).rewards.tolist() == [[1, 2]]
+@pytest.mark.parametrize(
+    ("reward", "space", "message"),
+    [
+        *(
+            (reward, TWO, r"a reward of shape \(2,\), like the env's `reward_space`, got")
+            for reward in (np.zeros(3), np.zeros((2, 1)), "ab", None, np.array([1j, 2]))
+        ),
+        (0.5, TWO, r".*, got 0.5; a wrapper that makes numbers .* needs a `reward_space` of shape"),
+        (np.zeros(2), None, "a number as the reward, or a `reward_space` of the env for vectors"),
+    ],
+)
+def test_a_reward_unlike_the_space_is_refused(reward: Any, space: Any, message: str) -> None:
+    env_fn = partial(Returning, reward, space)
+    with begun([env_fn], num_workers=1) as pool, pytest.raises(EnvError, match=f"expected {message}"):
+        pool.step([0])
 
 
-@pytest.mark.parametrize("reward", [0.5, np.zeros(3), np.zeros((2, 1)), "ab", None, np.array([1j, 2])])
-def test_a_reward_unlike_the_space_is_refused(reward: Any) -> None:
-    with Pool([partial(Returning, reward, TwoGoals.reward_space)], num_workers=1) as pool:
-        pool.reset()
-        with pytest.raises(EnvError, match=r"expected a reward of shape \(2,\), like the env's `reward_space`, got"):
-            pool.step([0])
-
-
-def test_the_error_for_a_wrapper_that_makes_numbers_names_the_remedy() -> None:
-    with Pool([partial(Returning, 0.5, TwoGoals.reward_space)], num_workers=1) as pool:
-        pool.reset()
-        with pytest.raises(EnvError, match=r"got 0.5; a wrapper that makes numbers .* needs a `reward_space` of shape"):
-            pool.step([0])
-
-
-def test_a_vector_without_a_space_is_refused() -> None:
-    with Pool([partial(Returning, np.zeros(2))], num_workers=1) as pool:
-        pool.reset()
-        with pytest.raises(
-            EnvError, match="expected a number as the reward, or a `reward_space` of the env for vectors"
-        ):
-            pool.step([0])
-
-
-def test_a_wrapper_that_makes_numbers_ends_the_search_for_a_space() -> None:
-    with Pool([lambda: Sum(TwoGoals())], num_workers=1) as pool:
-        pool.reset()
-        assert pool.step([3]).rewards.tolist() == [-2]
-
-
-def test_envs_must_agree() -> None:
+def test_envs_must_agree_on_a_space_with_one_axis() -> None:
     with pytest.raises(InvalidEnvError, match=r"rewards of the shape \(2,\) from all envs, as for env 0, got \(\)"):
         Pool([TwoGoals, partial(Returning, 0.0)], num_workers=1)
     with Pool([TwoGoals] * 2, num_workers=1) as pool, pytest.raises(InvalidEnvError, match="as for the pool, got"):
         pool.replace([1], [partial(Returning, 0.0)])
-
-
-def test_a_space_with_several_axes_is_refused() -> None:
     with pytest.raises(InvalidEnvError, match=r"expected a reward_space of shape \(\) or \(k,\)"):
         Pool([partial(Returning, 0.0, spaces.Box(0, 1, (2, 2)))], num_workers=1)
