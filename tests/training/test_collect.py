@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pairs import each
 from pool_envs import begun, counting
 from rollout_envs import ending
 
@@ -35,8 +36,7 @@ def by_env(rollout: Rollout) -> dict[int, Any]:
 WAYS: list[dict[str, Any]] = [{}, {"parts": 1}, {"parts": 2}, {"parts": 3}, {"min_envs": 1}, {"min_envs": 4}]
 
 
-@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@each(way=WAYS, autoreset=["next_step", "same_step"])
 def test_each_env_does_the_same_in_every_way_of_stepping(way: dict[str, Any], autoreset: Any) -> None:
     lengths = [2, 3, 5, 7, 11, 50]
     with (
@@ -82,8 +82,7 @@ class Counting:
         return np.zeros(len(obs), np.int64), columns
 
 
-@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@each(way=WAYS, autoreset=["next_step", "same_step"])
 def test_a_policy_has_a_state_for_each_env(way: dict[str, Any], autoreset: Any) -> None:
     with begun(ending([2, 3, 5, 7, 11, 50]), num_workers=2, autoreset=autoreset, seed=1) as pool:
         rollouts = remuda.collect(pool, Counting(), steps=9, **way)
