@@ -23,9 +23,15 @@ def results_of(successes: Any, *, seed: int = 0, task: str = "walk", faults: Any
     return TaskResults(rows, [task], len(rows), seed)
 
 
+def some_results(*successes: Any, label: str | None = None) -> TaskResults:
+    """Returns results with a task for each sequence of successes."""
+    rows = [row for task, each in enumerate(successes) for row in results_of(each, task=f"t|{task}").rows]
+    return TaskResults(rows, [f"t|{task}" for task in range(len(successes))], len(successes[0]), 0, label)
+
+
 def test_p_is_that_of_the_exact_test() -> None:
     generator = np.random.default_rng(0)
-    for _ in range(1000):
+    for _ in range(200):
         pairs, bias = int(generator.integers(1, 300)), generator.random(2)
         a, b = (generator.random(pairs) < share for share in bias)
         found = compare(results_of(a), results_of(b))
@@ -42,21 +48,17 @@ def test_p_of_many_pairs_is_a_number() -> None:
 
 def test_several_policies_are_compared_with_holms_correction() -> None:
     wins = {"a": 20, "b": 14, "c": 8, "d": 8}
-    each = [TaskResults(results_of([1] * n + [0] * (20 - n)).rows, ["walk"], 20, 0, label) for label, n in wins.items()]
+    each = [some_results([1] * n + [0] * (20 - n), label=label) for label, n in wins.items()]
     found = compare_all(*each)
     assert found.labels == ("a", "b", "c", "d") and list(found.pairs)[:2] == [("a", "b"), ("a", "c")]
     assert found.pairs["a", "c"] == compare(each[0], each[2])
     p = {pair: one.p for pair, one in found.pairs.items()}
     ordered = sorted(p.values())
     assert found.adjusted["a", "c"] == pytest.approx(6 * p["a", "c"]) == 6 * ordered[0]
-    assert (
-        found.adjusted["a", "d"] == found.adjusted["a", "c"]
-    )  # 5 times the same p, but never less than the one before
+    assert found.adjusted["a", "d"] == found.adjusted["a", "c"]  # 5 times the same p, but not less than the last one
     assert found.adjusted["a", "b"] == pytest.approx(4 * p["a", "b"])
     assert found.adjusted["c", "d"] == 1.0
-    assert repr(found).splitlines()[0].startswith("a - b: <Comparison of 20 pairs") and "adjusted p=0.125" in repr(
-        found
-    )
+    assert repr(found).startswith("a - b: <Comparison of 20 pairs") and "adjusted p=0.125" in repr(found)
     for wrong in (each[:1], [each[0], each[0]]):
         with pytest.raises(ValueError, match=r"expected two or more results with different labels, got \['a'.*label="):
             compare_all(*wrong)
@@ -141,12 +143,6 @@ def test_rates_are_of_the_units_that_are_done(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     with pytest.raises(MissingFrameworkError, match="pip install matplotlib"):
         results.to_png(tmp_path / "none.png")
-
-
-def some_results(*successes: Any, label: str | None = None) -> TaskResults:
-    """Returns results with a task for each sequence of successes."""
-    rows = [row for task, each in enumerate(successes) for row in results_of(each, task=f"t|{task}").rows]
-    return TaskResults(rows, [f"t|{task}" for task in range(len(successes))], len(successes[0]), 0, label)
 
 
 def test_the_mean_over_tasks_has_an_interval() -> None:

@@ -47,12 +47,17 @@ def needs_two(*_: Any) -> None:
 
 @each(
     manager_cls=MANAGERS,
-    accident__raised=[(raise_value_error, ValueError), (needs_two, NeedsTwoError), (run_out_of_memory, MemoryError)],
+    accident__raised__text=[
+        (raise_value_error, ValueError, "broken"),
+        (needs_two, NeedsTwoError, "seven"),
+        (run_out_of_memory, MemoryError, "^$"),
+        (wait_for_ever, TimeoutError, "step_timeout=0.3"),
+    ],
 )
-def test_the_envs_own_exception_is_raised(manager_cls: Any, accident: Hook, raised: type[Exception]) -> None:
+def test_the_envs_own_exception_is_raised(manager_cls: Any, accident: Hook, raised: type[Exception], text: str) -> None:
     """DI-engine builds a new exception of the env's class, which fails if the constructor needs more than a text."""
-    manager = launched(one_of_three(step=accident), manager_cls)
-    with pytest.raises(raised) as caught:
+    manager = launched(one_of_three(step=accident), manager_cls, step_timeout=0.3 if accident is wait_for_ever else 60)
+    with pytest.raises(raised, match=text) as caught:
         step_until_it_fails(manager)
     assert isinstance(caught.value.__cause__, EnvError)
     (failure,) = caught.value.__cause__.failures
@@ -65,27 +70,6 @@ def test_the_error_for_an_invalid_info_shows_it() -> None:
     manager = launched([partial(DriftEnv, oddity="an info that is invalid")])
     with pytest.raises(TypeError, match=r"info of a timestep.*got \[1, 2\]"):
         manager.step({0: 0})
-    assert_closed(manager)
-
-
-def test_a_worker_that_died_while_idle_raises_an_end_of_file_error() -> None:
-    manager = launched([DriftEnv] * 3)
-    os.kill(manager.workers[1].pid, signal.SIGKILL)
-    with pytest.raises(EOFError) as caught:
-        _ = manager.ready_imgs
-    causes = [caught.value.__cause__]
-    while causes[-1].__cause__ is not None:
-        causes.append(causes[-1].__cause__)
-    assert isinstance(causes[-1], WorkerDiedError)
-    assert_closed(manager)
-
-
-def test_the_error_for_a_late_step_has_the_workers_traceback() -> None:
-    manager = launched(one_of_three(step=wait_for_ever), step_timeout=0.2)
-    with pytest.raises(TimeoutError, match="step_timeout=0.2") as caught:
-        manager.step(ALL)
-    assert isinstance(caught.value.__cause__, EnvError)
-    assert "in wait_for_ever" in caught.value.__cause__.failures[0].traceback
     assert_closed(manager)
 
 
@@ -111,12 +95,20 @@ def test_after_a_fault_the_manager_can_be_launched_again() -> None:
 # -- resets ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("manager_cls", MANAGERS)
-def test_a_reset_that_always_fails_raises_after_max_retry(manager_cls: Any) -> None:
-    env_fns = one_of_three(background=raise_value_error)
-    manager = launched(env_fns, manager_cls, max_retry=3, retry_waiting_time=0.001)
-    with pytest.raises(RuntimeError, match=r"Env 1 reset has exceeded max retries\(3\).*broken"):
-        manager.reset()
+@each(
+    manager_cls=MANAGERS,
+    accident=[raise_value_error, kill_myself, stop_myself],
+    fail=[lambda manager: manager.reset(), step_until_it_fails],
+)
+def test_a_reset_that_always_fails_raises_after_max_retry(manager_cls: Any, accident: Hook, fail: Any) -> None:
+    """DI-engine's background reset fails in a thread, and the next step finds a closed manager."""
+    options = {"max_retry": 3, "retry_waiting_time": 0.001, "reset_timeout": 0.3}
+    manager = launched(one_of_three(background=accident), manager_cls, **options)
+    with pytest.raises(RuntimeError, match=r"Env 1 reset has exceeded max retries\(3\)") as caught:
+        fail(manager)
+    is_exception = accident is raise_value_error
+    assert isinstance(caught.value.__cause__, EnvError if is_exception else WorkerDiedError)
+    assert ("broken" in str(caught.value)) == is_exception
     assert_closed(manager)
     manager.launch()
     manager.close()
@@ -149,34 +141,29 @@ def test_the_error_for_a_late_reset_names_the_managers_limit(accident: Hook, mes
     assert_closed(manager)
 
 
-@each(manager_cls=MANAGERS, accident=[raise_value_error, kill_myself, stop_myself])
-def test_a_background_reset_that_fails_is_raised_by_a_step(manager_cls: Any, accident: Hook) -> None:
-    """DI-engine's reset fails in a thread, and the next step finds a closed manager."""
-    manager = launched(one_of_three(background=accident), manager_cls, reset_timeout=0.3)
-    with pytest.raises(RuntimeError, match="Env 1 reset has exceeded max retries") as caught:
-        step_until_it_fails(manager)
-    assert isinstance(caught.value.__cause__, EnvError if accident is raise_value_error else WorkerDiedError)
-    assert_closed(manager)
-
-
-def test_ready_obs_raises_if_all_envs_are_in_error() -> None:
-    """DI-engine waits forever."""
-    manager = launched([DriftEnv] * 2)
+def spoil_both(manager: Any) -> None:
     manager.step({0: "spoil", 1: "spoil"})
-    with pytest.raises(RuntimeError, match="call reset"):
-        _ = manager.ready_obs
-    assert not manager.closed
-    manager.reset()
-    assert len(manager.ready_obs) == 2
-    manager.close()
 
 
-def test_ready_obs_of_v2_raises_if_all_envs_are_done() -> None:
-    manager = launched([DriftEnv] * 2, ours.SubprocessEnvManagerV2, episode_num=1)
+def step_until_done(manager: Any) -> None:
     while not manager.done:
         manager.step([0] * len(manager.ready_obs_id))
-    with pytest.raises(RuntimeError, match="waits for an action, got.*DONE.*call reset"):
+
+
+@pytest.mark.parametrize(
+    ("manager_cls", "use", "message"),
+    [
+        (ours.SyncSubprocessEnvManager, spoil_both, "call reset"),
+        (ours.SubprocessEnvManagerV2, step_until_done, "waits for an action, got.*DONE.*call reset"),
+    ],
+)
+def test_ready_obs_raises_if_all_envs_are_in_error_or_done(manager_cls: Any, use: Any, message: str) -> None:
+    """DI-engine waits forever."""
+    manager = launched([DriftEnv] * 2, manager_cls, episode_num=1)
+    use(manager)
+    with pytest.raises(RuntimeError, match=message):
         _ = manager.ready_obs
+    assert not manager.closed
     manager.reset()
     assert len(manager.ready_obs) == 2
     manager.close()

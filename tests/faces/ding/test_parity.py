@@ -58,10 +58,16 @@ def assert_alike(pair: Any, env_fns: Any, **changes: Any) -> None:
     assert_same(ours, originals)
 
 
-@each(space=SPACES, shared_memory=[True, False])
-def test_observations_equal_those_of_ding(space: str, shared_memory: bool) -> None:
-    env_fns = [partial(DriftEnv, space, wide=True)] * 3
-    assert_alike(SYNC, env_fns, shared_memory=shared_memory)
+@each(
+    kind=[
+        *({"space": space, "wide": True} for space in SPACES),
+        *({"reward": reward} for reward in REWARDS),
+        *({"oddity": oddity} for oddity in RETURNED),
+    ],
+    changes=[{}, {"reset_inplace": True}, {"shared_memory": False}],
+)
+def test_timesteps_of_each_kind_equal_those_of_ding(kind: dict[str, Any], changes: dict[str, Any]) -> None:
+    assert_alike(SYNC, [partial(DriftEnv, **kind)] * 2, rounds=8, **changes)
 
 
 def test_the_parts_of_an_observation_keep_their_order() -> None:
@@ -70,16 +76,6 @@ def test_the_parts_of_an_observation_keep_their_order() -> None:
         assert list(manager.ready_obs[0]) == list(SPACES["dict"].spaces)
         assert list(manager.step({0: 0})[0].obs) == list(SPACES["dict"].spaces)
         close(manager)
-
-
-@pytest.mark.parametrize("reward", REWARDS)
-def test_rewards_equal_those_of_ding(reward: str) -> None:
-    assert_alike(SYNC, [partial(DriftEnv, reward=reward)] * 2)
-
-
-@each(oddity=RETURNED, changes=[{}, {"reset_inplace": True}, {"shared_memory": False}])
-def test_unusual_timesteps_equal_those_of_ding(oddity: str, changes: dict[str, Any]) -> None:
-    assert_alike(SYNC, [partial(DriftEnv, oddity=oddity)] * 2, rounds=6, **changes)
 
 
 ACTIONS: dict[str, Any] = {

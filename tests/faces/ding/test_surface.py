@@ -87,17 +87,20 @@ def test_the_error_for_wrong_env_fns_says_what_to_write(given: Any) -> None:
         ours.SyncSubprocessEnvManager(given)
 
 
-@pytest.mark.parametrize("context", ["fork", "forkserver"])
-def test_each_context_runs_the_env_in_another_process(context: str) -> None:
-    manager = launched([DriftEnv], context=context)
-    assert len({os.getpid(), *manager.pid}) == 2
-    manager.close()
-
-
-@pytest.mark.parametrize("options", [{"num_workers": 1}, {"backend": "thread"}, {"backend": "serial"}], ids=repr)
-def test_options_of_the_pool_are_accepted(options: Any) -> None:
-    manager = launched([DriftEnv] * 3, remuda=options)
-    assert len(set(manager.pid)) == 1
+@pytest.mark.parametrize(
+    ("options", "processes"),
+    [
+        ({"context": "fork"}, 4),
+        ({"context": "forkserver"}, 4),
+        ({"remuda": {"num_workers": 1}}, 2),
+        ({"remuda": {"backend": "thread"}}, 1),
+        ({"remuda": {"backend": "serial"}}, 1),
+    ],
+    ids=str,
+)
+def test_envs_run_in_the_processes_of_the_chosen_workers(options: Any, processes: int) -> None:
+    manager = launched([DriftEnv] * 3, **options)
+    assert len({os.getpid(), *manager.pid}) == processes
     assert list(manager.step({0: 1, 2: 1})) == [0, 2]
     manager.close()
 
