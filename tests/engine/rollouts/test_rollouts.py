@@ -245,36 +245,27 @@ def test_closing_the_pool_ends_a_rollout() -> None:
     del turns
 
 
-# -- halves and partial batches ----------------------------------------------------------------------------
+# -- parts and partial batches -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("vector_size", [None, 3])
-def test_parts_fill_one_rollout_alternately(vector_size: int | None) -> None:
-    env_fns = ending([3, 4, 5, 6, 7, 8])
-    options: Any = {"vector_size": vector_size}
-    if vector_size is not None:
-        env_fns = synced(env_fns, vector_size)
-    with begun(env_fns, num_workers=2, seed=3, **options) as pool, Pool(env_fns, backend="serial", **options) as serial:
-        twin = Twin(serial)
-        for _ in range(2):
-            rollout = pool.rollout(9, parts=2)
-            turns = []
-            for step in rollout:
-                turns.append(step.env_ids.tolist())
-                step.act(step.env_ids % 5, who=step.env_ids)
-            for _ in range(9):
-                twin.step(np.arange(6) % 5)
-            assert len(turns) == 18 and turns[0] == turns[2] != turns[1]
-            assert sorted(rollout.env_ids.tolist()) == list(range(6))
-            np.testing.assert_array_equal(rollout.obs, np.array(twin.obs)[:, rollout.env_ids])
-            for name in ("rewards", "terminations"):
-                np.testing.assert_array_equal(getattr(rollout, name), twin.stacked(name)[:, rollout.env_ids])
-            np.testing.assert_array_equal(rollout.columns["who"], [rollout.env_ids] * 9)
-            assert_marks(rollout, "next_step")
-            assert rollout.obs.flags.c_contiguous and is_view(rollout.obs)
-            twin.begin()
-        pool.split(1)
-        assert len(pool.step(np.arange(6) % 5)) == 6
+def test_turns_of_parts_alternate_and_turns_of_partial_batches_have_the_row_of_each_env() -> None:
+    """What the rows contain is tested in the tests of `collect`, which fills rollouts in each of these ways."""
+    with begun(ending([2, 3, 4, 50, 60, 70]), num_workers=3) as pool:
+        rollout = pool.rollout(9, parts=2)
+        turns = []
+        for step in rollout:
+            turns.append(step.env_ids.tolist())
+            step.act(step.env_ids % 5)
+        assert len(turns) == 18 and turns[0] == turns[2] != turns[1]
+        assert rollout.obs.flags.c_contiguous and is_view(rollout.obs)
+        assert len(pool.split(1)[0].step([1] * 6)) == 6
+        for min_envs in (1, 3, 6):
+            rollout = pool.rollout(8)
+            for step in rollout.partial(min_envs):
+                assert len(step.env_ids) >= min_envs
+                np.testing.assert_array_equal(step.obs[:, 0], step.env_ids)
+                step.act(step.env_ids % 5, clock=step.rows[0])
+            np.testing.assert_array_equal(rollout.columns["clock"], np.arange(8)[:, None].repeat(6, 1))
 
 
 def test_a_part_has_its_own_rollouts() -> None:
@@ -288,25 +279,6 @@ def test_a_part_has_its_own_rollouts() -> None:
             assert rollout.env_ids.tolist() == half.env_ids.tolist()
             assert rollout.rewards.tolist() == [half.env_ids.tolist()] * 3
             assert (rollout.obs[:, :, 0] == half.env_ids).all()
-
-
-@pytest.mark.parametrize("min_envs", [1, 3, 5])
-def test_with_partial_batches_each_env_has_its_own_row_number(min_envs: int) -> None:
-    env_fns = ending([2, 3, 4, 50, 60])
-    with begun(env_fns, num_workers=3, seed=3) as pool, Pool(env_fns, backend="serial") as serial:
-        twin = Twin(serial)
-        for _ in range(2):
-            rollout = pool.rollout(8)
-            for step in rollout.partial(min_envs):
-                np.testing.assert_array_equal(step.obs[:, 0], step.env_ids)
-                t = step.rows[0]
-                step.act((step.env_ids + t) % 5, clock=t)
-            for t in range(8):
-                twin.step((np.arange(5) + t) % 5)
-            assert_like(rollout, twin)
-            np.testing.assert_array_equal(rollout.columns["clock"], np.arange(8)[:, None].repeat(5, 1))
-            assert not rollout.is_open
-            twin.begin()
 
 
 # -- faults ------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from mlagents_face_envs import (
     steps_of,
     unity,
 )
+from pairs import each
 from pool_envs import Gate
 
 from remuda import FaultPolicy, StateError
@@ -78,15 +79,20 @@ def test_a_reset_that_fails_is_repeated(accident: Any, tmp_path: Path) -> None:
     made.close()
 
 
-@pytest.mark.parametrize("where", ["build", "reset"])
-@pytest.mark.parametrize(
-    ("accident", "error"),
-    [(kill_myself, WorkerDiedError), (unity(UnityEnvironmentException), UnityEnvironmentException)],
+@each(
+    where__use=[
+        ("build", lambda made: made.reset({})),
+        ("reset", lambda made: made.reset({})),
+        ("build", lambda made: made.training_behaviors),
+    ],
+    accident__error=[(kill_myself, WorkerDiedError), (unity(UnityEnvironmentException), UnityEnvironmentException)],
 )
-def test_an_env_whose_first_reset_fails_is_not_restarted(where: str, accident: Any, error: type[Exception]) -> None:
+def test_an_env_that_fails_before_its_first_step_is_not_restarted(
+    where: str, use: Any, accident: Any, error: type[Exception]
+) -> None:
     made = manager(faulty(accident, where, at=1))
     with pytest.raises(error):
-        made.reset({})
+        use(made)
     assert made.restart_counts == [0, 0]
     made.close()
 
@@ -131,12 +137,21 @@ def counting_messages(accident: Any, path: Path, **options: Any) -> Any:
     return made
 
 
-@pytest.mark.parametrize("accident", [kill_myself, TIME_OUT])
-def test_a_rebuilt_env_receives_all_parameters_again(accident: Any, tmp_path: Path) -> None:
-    made = counting_messages(accident, tmp_path)
-    first, _, again = steps_of(made, 0, 3)
+@pytest.mark.parametrize(
+    ("accident", "options", "steps", "expected"),
+    [
+        (kill_myself, {}, 3, [1, 1, 1, 1]),
+        (TIME_OUT, {}, 3, [1, 1, 1, 1]),
+        (kill_myself, {"reset_all_on_restart": True}, 2, [1, 1, 2, 1]),  # its reset sends the parameters once more
+    ],
+)
+def test_a_rebuilt_env_receives_all_parameters_again(
+    accident: Any, options: Any, steps: int, expected: list[int], tmp_path: Path
+) -> None:
+    made = counting_messages(accident, tmp_path, **options)
+    first, *_, again = steps_of(made, 0, steps)
     assert obs_of(first) == [1, 1, 1, 1]
-    assert obs_of(again) == [1, 1, 1, 1]
+    assert obs_of(again) == expected
     made.close()
 
 
@@ -147,20 +162,6 @@ def test_an_env_rebuilt_after_a_raised_fault_receives_all_parameters_again(tmp_p
     made.reset({"gravity": 4.0})
     # received gravity twice: the value before the fault, and the new value
     assert obs_of(made.first_step_infos[0]) == [1, 2, 1, 1]
-    made.close()
-
-
-def test_with_reset_all_on_restart_a_rebuilt_env_receives_all_parameters_again(tmp_path: Path) -> None:
-    made = counting_messages(kill_myself, tmp_path, reset_all_on_restart=True)
-    _, again = steps_of(made, 0, 2)
-    assert obs_of(again) == [1, 1, 2, 1]
-    made.close()
-
-
-def test_a_death_in_the_build_is_raised_by_training_behaviors() -> None:
-    made = manager(faulty(kill_myself, "build", at=1))
-    with pytest.raises(WorkerDiedError):
-        _ = made.training_behaviors
     made.close()
 
 
