@@ -82,6 +82,7 @@ def test_the_choice_is_logged_and_shown(finds: Any, caplog: pytest.LogCaptureFix
         ({"faults": "restart"}, None),
         ({"faults": FaultPolicy(renew_every=3)}, None),
         ({"spares": 1}, None),
+        ({"lazy": True}, None),
         ({"resets_ahead": True}, None),
         ({"autoreset": "background"}, None),
         ({"backend": "thread"}, None),
