@@ -14,7 +14,7 @@ from pool_envs import NestedEnv, begun, counting
 from rollout_envs import ImageEnv, fill
 
 import remuda
-from remuda import Pool, StateError, TensorRollout
+from remuda import Pool, TensorRollout
 
 NAMES = ("obs", "actions", "rewards", "terminations", "truncations")
 
@@ -61,16 +61,6 @@ def test_nests_extras_and_final_observations_are_converted() -> None:
         assert tensors.actions["keys"][1].shape == (12, 3, 2)
         assert (tensors.extras["one"] == 1).all() and tensors.extras["one"].shape == (13, 3)
         assert rollout.to("meta").rewards.device.type == "meta"
-
-
-def test_a_rollout_that_is_being_filled_is_refused() -> None:
-    with begun(counting(2), backend="serial") as pool:
-        rollout = pool.rollout(3)
-        pool.step([1, 1])
-        with pytest.raises(StateError, match=r"still being filled; close\(\) ends it"):
-            rollout.to("cpu")
-        rollout.close()
-        assert rollout.to("cpu").valid[:, 0].tolist() == [True, False, False]
 
 
 # -- on a fake GPU -----------------------------------------------------------------------------------------

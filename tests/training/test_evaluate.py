@@ -406,9 +406,24 @@ def test_envs_that_render_no_pictures_are_refused() -> None:
         evaluate(never, [Lottery] * 2, episodes=2, video_folder="x", backend="thread")
 
 
+SYNCED = gymnasium.make_vec("CartPole-v1", 2, "sync")
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
+        (
+            {"envs": Lottery},
+            TypeError,
+            r"envs to be a remuda.Pool, or a sequence of functions .* write \[make_env\] \* 8",
+        ),
+        (
+            {"envs": "CartPole-v1"},
+            TypeError,
+            r"expected envs to be .* call remuda.make_vec\('CartPole-v1', num_envs=8\)",
+        ),
+        ({"envs": SYNCED}, TypeError, r"expected envs to be .*SyncVectorEnv.*; write \[make_env\]"),
+        ({"envs": None}, TypeError, "expected envs to be a remuda.Pool, or .* got None"),
         ({"policy": None}, TypeError, "expected policy to be a function of observations .* got None"),
         ({"episodes": "2"}, TypeError, "expected episodes to be an int from 1 up, got '2'"),
         ({"episodes": 0}, ValueError, "expected episodes to be an int from 1 up, got 0"),
@@ -443,20 +458,6 @@ def test_invalid_arguments_are_refused_before_anything_is_built(
     with pytest.raises(error, match=message):
         evaluate(**call)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-@pytest.mark.parametrize(
-    ("envs", "message"),
-    [
-        (Lottery, r"expected envs to be a remuda.Pool, or a sequence of functions .* write \[make_env\] \* 8"),
-        ("CartPole-v1", r"expected envs to be .* call remuda.make_vec\('CartPole-v1', num_envs=8\)"),
-        (gymnasium.make_vec("CartPole-v1", 2, "sync"), r"expected envs to be .*SyncVectorEnv.*; write \[make_env\]"),
-        (None, "expected envs to be a remuda.Pool, or .* got None"),
-    ],
-)
-def test_the_error_for_wrong_envs_says_what_to_write(envs: Any, message: str) -> None:
-    with pytest.raises(TypeError, match=message):
-        evaluate(never, envs, episodes=1)
 
 
 class Remembering:

@@ -271,7 +271,7 @@ def test_more_episodes_extend_a_file(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 
 def test_units_with_faults_are_played_again_if_requested(tmp_path: Path) -> None:
-    bad, good = Task("walk", raising), Task("walk", Walk)
+    bad, good = Task("walk", accidents.raise_value_error), Task("walk", Walk)
     run = partial(serially, still, episodes=3, results=tmp_path / "a.jsonl", label="still")
     assert len(run([bad, WALKS[0]], attempts=1, faults=AT_ONCE).faulted) == 3
     assert len(run([good, WALKS[0]]).faulted) == 3
@@ -455,10 +455,6 @@ def test_an_env_may_have_the_key_fault(fault: Any) -> None:
     assert run([Task("walk", Valves)]).rows == run([Task("walk", Walk)]).rows
 
 
-def no_simulator() -> Any:
-    raise ModuleNotFoundError("no simulator")
-
-
 UNCLEAR = r"expected success\(info\) of episode 0 of task 'walk' .*, got 0.5"
 
 
@@ -467,7 +463,7 @@ UNCLEAR = r"expected success\(info\) of episode 0 of task 'walk' .*, got 0.5"
     [
         (still, [WALKS[0], Task("flat", Flat)], remuda.SpaceMismatchError, r"of task 'flat' .*shape \(4,\) instead"),
         (still, [WALKS[0], Task("none", lambda: None)], remuda.InvalidEnvError, "make of task 'none' .*, got None"),
-        (still, [Task("walk", no_simulator)], remuda.EnvError, "no simulator"),
+        (still, [Task("walk", accidents.raise_value_error)], remuda.EnvError, "ValueError in build: broken"),
         (lambda obs, context: context.rng.random(2), WALKS, remuda.StateError, r"context.units\[i\].rng"),
         (still, [Task("short", Walk, max_steps=1)], ValueError, "episode 0 of task 'short' to have the key 'is_succ"),
         (still, [Task("walk", Walk, success=lambda _: 0.5)], ValueError, UNCLEAR),
@@ -533,10 +529,6 @@ def test_videos_have_the_names_of_tasks(tmp_path: Path) -> None:
         evaluate_tasks(still, WALKS[:1], episodes=1, num_envs=1, video_folder=tmp_path / "others")
 
 
-def raising(_: Any = None) -> Any:
-    raise RuntimeError("a simulator that does not start")
-
-
 class RaisesInReset(Walk):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         raise RuntimeError("no scene")
@@ -561,7 +553,7 @@ def test_a_task_whose_reset_kills_costs_only_its_units(num_envs: int, tmp_path: 
     assert results.success_rate == alone.success_rate
 
 
-@each(backend=["process", "thread", "serial"], make=[raising, RaisesInReset])
+@each(backend=["process", "thread", "serial"], make=[accidents.raise_value_error, RaisesInReset])
 def test_a_task_that_cannot_begin_has_faults_on_each_backend(backend: Any, make: Any) -> None:
     tasks = [Task("bad", make), WALKS[0]]
     results = evaluate_tasks(still, tasks, episodes=3, num_envs=2, attempts=2, backend=backend, faults=AT_ONCE)
