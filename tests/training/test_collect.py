@@ -35,21 +35,39 @@ def by_env(rollout: Rollout) -> dict[int, Any]:
 WAYS: list[dict[str, Any]] = [{}, {"parts": 1}, {"parts": 2}, {"parts": 3}, {"min_envs": 1}, {"min_envs": 4}]
 
 
+class Counting:
+    """A policy that keeps the number of steps in the episode of each env as its state."""
+
+    def initial_state(self, k: int) -> Any:
+        return np.zeros(k, np.int64), {"again": np.zeros((k, 2), np.int64)}
+
+    def act(self, obs: Any, context: remuda.PolicyContext) -> Any:
+        steps, others = context.state
+        assert (others["again"] == steps[:, None]).all()
+        context.state = steps + 1, {"again": others["again"] + 1}
+        actions, columns = policy(obs)
+        return actions, columns | {"env": context.env_ids, "steps": steps, "begins": context.episode_starts}
+
+
 @each(way=WAYS, autoreset=["next_step", "same_step"])
-def test_each_env_does_the_same_in_every_way_of_stepping(way: dict[str, Any], autoreset: Any) -> None:
+def test_each_env_does_the_same_with_a_state_of_its_own_in_every_way_of_stepping(
+    way: dict[str, Any], autoreset: Any
+) -> None:
     lengths = [2, 3, 5, 7, 11, 50]
     with (
-        Pool(ending(lengths), num_workers=2, autoreset=autoreset) as pool,
-        Pool(ending(lengths), backend="serial", autoreset=autoreset) as serial,
+        begun(ending(lengths), num_workers=2, autoreset=autoreset, seed=1) as pool,
+        begun(ending(lengths), backend="serial", autoreset=autoreset, seed=1) as serial,
     ):
-        pool.reset(seed=1)
-        serial.reset(seed=1)
-        ours = remuda.collect(pool, policy, steps=9, **way)
-        plain = remuda.collect(serial, policy, steps=9, parts=1)
+        ours = remuda.collect(pool, Counting(), steps=9, **way)
+        plain = remuda.collect(serial, Counting(), steps=9, parts=1)
         for _ in range(5):
             rollout, twin = next(ours), by_env(next(plain))
-            np.testing.assert_array_equal(rollout.columns["value"], rollout.actions / 2)
-            np.testing.assert_array_equal(rollout.columns["pair"], rollout.obs[:-1][..., [0, 2]])
+            columns = rollout.columns
+            np.testing.assert_array_equal(columns["value"], rollout.actions / 2)
+            np.testing.assert_array_equal(columns["pair"], rollout.obs[:-1][..., [0, 2]])
+            np.testing.assert_array_equal(columns["begins"], rollout.episode_starts[:-1])
+            np.testing.assert_array_equal(columns["steps"], rollout.obs[:-1, :, 2])
+            assert (columns["env"] == rollout.env_ids).all()
             assert not rollout.is_open
             assert by_env(rollout).keys() == twin.keys()
             for env_id, arrays in by_env(rollout).items():
@@ -64,42 +82,14 @@ def test_a_policy_may_return_actions_alone() -> None:
         assert (rollout.rewards == 2).all() and rollout.columns == {}
 
 
-class Counting:
-    """A policy that keeps the number of steps in the episode of each env as its state."""
-
-    def initial_state(self, k: int) -> Any:
-        return np.zeros(k, np.int64), {"again": np.zeros((k, 2), np.int64)}
-
-    def act(self, obs: Any, context: remuda.PolicyContext) -> Any:
-        steps, others = context.state
-        assert (others["again"] == steps[:, None]).all()
-        context.state = steps + 1, {"again": others["again"] + 1}
-        columns = {
-            "env": context.env_ids,
-            "steps": steps,
-            "begins": context.episode_starts,
-            "draw": context.rng.random(len(obs)),
-        }
-        return np.zeros(len(obs), np.int64), columns
-
-
-@each(way=WAYS, autoreset=["next_step", "same_step"])
-def test_a_policy_has_a_state_for_each_env(way: dict[str, Any], autoreset: Any) -> None:
-    with begun(ending([2, 3, 5, 7, 11, 50]), num_workers=2, autoreset=autoreset, seed=1) as pool:
-        rollouts = remuda.collect(pool, Counting(), steps=9, **way)
-        for _ in range(5):
-            rollout = next(rollouts)
-            columns = rollout.columns
-            assert (columns["env"] == rollout.env_ids).all()
-            np.testing.assert_array_equal(columns["begins"], rollout.episode_starts[:-1])
-            np.testing.assert_array_equal(columns["steps"], rollout.obs[:-1, :, 2])
-
-
 def test_the_random_numbers_of_a_policy_follow_from_the_seed() -> None:
+    def drawing(obs: Any, context: remuda.PolicyContext) -> Any:
+        return np.zeros(len(obs), np.int64), {"draw": context.rng.random(len(obs))}
+
     draws = []
     for seed in (3, 3, 4):
         with begun(counting(4), backend="serial") as pool:
-            rollouts = remuda.collect(pool, Counting(), steps=3, seed=seed)
+            rollouts = remuda.collect(pool, drawing, steps=3, seed=seed)
             draws.append([next(rollouts).columns["draw"].tolist() for _ in range(2)])
     assert draws[0] == draws[1] != draws[2]
 
