@@ -118,21 +118,6 @@ def test_a_turn_is_refused_after_another_call_used_the_envs(way: str, how: str) 
             assert other.valid.all()
 
 
-def test_closing_a_full_rollout_does_not_disturb_the_next_one() -> None:
-    with begun(counting(2), num_workers=1, backend="serial") as pool:
-        first = pool.rollout(2)
-        for _ in range(2):
-            pool.step([1, 1])
-        assert not first.is_open
-        second = pool.rollout(2)
-        pool.send([1, 1])
-        first.close()
-        assert pool.pending == 2
-        pool.recv()
-        pool.step([1, 1])
-        assert first.valid.all() and second.valid.all()
-
-
 def test_a_turn_of_a_part_is_refused_after_another_step() -> None:
     with begun(counting(4), num_workers=2, backend="serial") as pool:
         rollout = pool.rollout(6, parts=2)

@@ -268,19 +268,6 @@ def test_turns_of_parts_alternate_and_turns_of_partial_batches_have_the_row_of_e
             np.testing.assert_array_equal(rollout.columns["clock"], np.arange(8)[:, None].repeat(6, 1))
 
 
-def test_a_part_has_its_own_rollouts() -> None:
-    with begun(counting(4), num_workers=2) as pool:
-        halves = pool.split(2)
-        rollouts = [half.rollout(3) for half in halves]
-        for steps in zip(*rollouts, strict=True):
-            for step in steps:
-                step.act(step.env_ids)
-        for half, rollout in zip(halves, rollouts, strict=True):
-            assert rollout.env_ids.tolist() == half.env_ids.tolist()
-            assert rollout.rewards.tolist() == [half.env_ids.tolist()] * 3
-            assert (rollout.obs[:, :, 0] == half.env_ids).all()
-
-
 # -- faults ------------------------------------------------------------------------------------------------
 
 
