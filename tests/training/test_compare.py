@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import beta, binomtest
 
 from remuda import Comparison, MissingFrameworkError, TaskResults, compare, compare_all
+from remuda._training.success import interval
 
 
 def results_of(successes: Any, *, seed: int = 0, task: str = "walk", faults: Any = ()) -> TaskResults:
@@ -183,3 +184,22 @@ def test_results_become_tables(tmp_path: Path) -> None:
         first, *others = csv.DictReader(file)
     assert len(others) == 3 and first["label"] == "mine" and first["task"] == "t|0" and first["success"] == "True"
     assert (first["init_state"], first["return"], first["faults"]) == ("", "[1.0, 2.0]", "a; b")
+
+
+# -- the interval of one rate ------------------------------------------------------------------------------
+
+
+def test_intervals_of_a_rate_are_those_of_scipy() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        count = int(rng.integers(1, 200))
+        successes, confidence = int(rng.integers(0, count + 1)), float(rng.uniform(0.5, 0.999))
+        expected = binomtest(successes, count).proportion_ci(confidence, method="wilson")
+        assert interval(successes, count, confidence) == pytest.approx((expected.low, expected.high), abs=1e-9)
+
+
+def test_without_trials_nothing_is_known_about_a_rate() -> None:
+    assert interval(0, 0) == (0, 1)
+    for confidence in (0, 1, -1):
+        with pytest.raises(ValueError, match="expected confidence to be between 0 and 1"):
+            interval(1, 2, confidence)
