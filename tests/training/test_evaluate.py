@@ -67,7 +67,7 @@ class Failing(Lottery):
         if self.steps == 3:
             self._die_up_to(self._deaths)
         *results, info = super().step(action)
-        return *results, info | {"options": self._options}  # type: ignore[return-value]
+        return *results, info | {"options": self._options}
 
     def _die_up_to(self, deaths: int) -> None:
         before = self._died.stat().st_size if self._died.exists() else 0

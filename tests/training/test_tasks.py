@@ -98,7 +98,8 @@ def without_faults(results: TaskResults) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("num_envs", [1, 3, 5])
 def test_rows_equal_those_of_a_plain_loop(num_envs: int, expected: Any, tmp_path: Path) -> None:
-    file, options = tmp_path / "a.jsonl", {"num_envs": num_envs, "min_envs": num_envs}
+    file = tmp_path / "a.jsonl"
+    options: Any = {"num_envs": num_envs, "min_envs": num_envs}
     results = evaluate_tasks(Recurrent(), WALKS, episodes=EPISODES, seed=3, results=file, label="still", **options)
     assert without_faults(results) == expected
     assert {row["attempts"] for row in results.rows} == {1}
