@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 from typing import Any
 
@@ -15,7 +14,7 @@ from pool_envs import NestedEnv, begun, counting
 from rollout_envs import ImageEnv, fill
 
 import remuda
-from remuda import Pool, StateError, TensorRollout
+from remuda import Pool, TensorRollout
 
 NAMES = ("obs", "actions", "rewards", "terminations", "truncations")
 
@@ -62,27 +61,6 @@ def test_nests_extras_and_final_observations_are_converted() -> None:
         assert tensors.actions["keys"][1].shape == (12, 3, 2)
         assert (tensors.extras["one"] == 1).all() and tensors.extras["one"].shape == (13, 3)
         assert rollout.to("meta").rewards.device.type == "meta"
-
-
-def test_a_rollout_that_is_being_filled_is_refused() -> None:
-    with begun(counting(2), backend="serial") as pool:
-        rollout = pool.rollout(3)
-        pool.step([1, 1])
-        with pytest.raises(StateError, match=r"still being filled; close\(\) ends it"):
-            rollout.to("cpu")
-        rollout.close()
-        assert rollout.to("cpu").valid[:, 0].tolist() == [True, False, False]
-
-
-def test_out_is_filled_and_must_fit() -> None:
-    with begun(counting(2), backend="serial") as pool:
-        first = filled(pool, 3, 1).to("cpu")
-        out = dataclasses.replace(first, **{name: getattr(first, name).clone() for name in NAMES})
-        tensors = filled(pool, 3, 2).to("cpu", out=out)
-        assert tensors.actions is out.actions and (out.actions == 2).all()
-        with pytest.raises(ValueError, match=r"out\['columns'\]\['value'\] to be a tensor of shape \(4, 2\)"):
-            filled(pool, 4, 3).to("cpu", out=out)
-        assert (out.actions == 2).all()
 
 
 # -- on a fake GPU -----------------------------------------------------------------------------------------
@@ -156,19 +134,6 @@ def test_memory_is_unlocked_before_it_is_given_back(gpu: Gpu) -> None:  # noqa: 
         assert gpu.runtime.has(longer.obs) and gpu.runtime.has(pool.step([1, 1]).obs)
         np.testing.assert_array_equal(copied.obs.values(), longer.obs)
         del longer
-
-
-def test_a_rollout_outlives_its_pool_and_is_unlocked_with_its_memory(gpu: Gpu) -> None:  # noqa: F811
-    pool = Pool(counting(2), backend="serial")
-    pool.reset()
-    rollout = filled(pool, 3, 4)
-    rollout.to("cuda")
-    pool.close()
-    assert gpu.runtime.has(rollout.obs)
-    assert (rollout.to("cuda").actions.values() == 4).all()
-    del rollout, pool
-    gc.collect()
-    assert gpu.runtime.locked == {}
 
 
 # -- on a real GPU -----------------------------------------------------------------------------------------

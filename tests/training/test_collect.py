@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pairs import each
 from pool_envs import begun, counting
 from rollout_envs import ending
 
@@ -26,41 +27,12 @@ def policy(obs: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def by_env(rollout: Rollout) -> dict[int, Any]:
-    return {
-        env_id: (rollout.obs[:, i], rollout.actions[:, i], rollout.rewards[:, i], rollout.valid[:, i])
-        for i, env_id in enumerate(rollout.env_ids.tolist())
-    }
+    names = ("obs", "actions", "rewards", "terminations", "truncations", "valid", "episode_starts")
+    arrays = [getattr(rollout, name) for name in names] + list(rollout.columns.values())
+    return {env_id: [array[:, i] for array in arrays] for i, env_id in enumerate(rollout.env_ids.tolist())}
 
 
 WAYS: list[dict[str, Any]] = [{}, {"parts": 1}, {"parts": 2}, {"parts": 3}, {"min_envs": 1}, {"min_envs": 4}]
-
-
-@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-@pytest.mark.parametrize("way", WAYS, ids=str)
-def test_each_env_does_the_same_in_every_way_of_stepping(way: dict[str, Any], autoreset: Any) -> None:
-    lengths = [2, 3, 5, 7, 11, 50]
-    with (
-        Pool(ending(lengths), num_workers=2, autoreset=autoreset) as pool,
-        Pool(ending(lengths), backend="serial", autoreset=autoreset) as serial,
-    ):
-        pool.reset(seed=1)
-        serial.reset(seed=1)
-        ours, serial_rollouts = (remuda.collect(each, policy, steps=9, **way) for each in (pool, serial))
-        for _ in range(5):
-            rollout, twin = next(ours), by_env(next(serial_rollouts))
-            np.testing.assert_array_equal(rollout.columns["value"], rollout.actions / 2)
-            np.testing.assert_array_equal(rollout.columns["pair"], rollout.obs[:-1][..., [0, 2]])
-            assert not rollout.is_open
-            for env_id, arrays in by_env(rollout).items():
-                for array, expected in zip(arrays, twin[env_id], strict=True):
-                    np.testing.assert_array_equal(array, expected)
-        assert ours.filled == 5
-
-
-def test_a_policy_may_return_actions_alone() -> None:
-    with begun(counting(4), num_workers=2) as pool:
-        rollout = next(remuda.collect(pool, lambda obs: np.full(len(obs), 2), steps=3))
-        assert (rollout.rewards == 2).all() and rollout.columns == {}
 
 
 class Counting:
@@ -73,33 +45,51 @@ class Counting:
         steps, others = context.state
         assert (others["again"] == steps[:, None]).all()
         context.state = steps + 1, {"again": others["again"] + 1}
-        columns = {
-            "env": context.env_ids,
-            "steps": steps,
-            "begins": context.episode_starts,
-            "draw": context.rng.random(len(obs)),
-        }
-        return np.zeros(len(obs), np.int64), columns
+        actions, columns = policy(obs)
+        return actions, columns | {"env": context.env_ids, "steps": steps, "begins": context.episode_starts}
 
 
-@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-@pytest.mark.parametrize("way", WAYS, ids=str)
-def test_a_policy_has_a_state_for_each_env(way: dict[str, Any], autoreset: Any) -> None:
-    with begun(ending([2, 3, 5, 7, 11, 50]), num_workers=2, autoreset=autoreset, seed=1) as pool:
-        rollouts = remuda.collect(pool, Counting(), steps=9, **way)
+@each(way=WAYS, autoreset=["next_step", "same_step"])
+def test_each_env_does_the_same_with_a_state_of_its_own_in_every_way_of_stepping(
+    way: dict[str, Any], autoreset: Any
+) -> None:
+    lengths = [2, 3, 5, 7, 11, 50]
+    with (
+        begun(ending(lengths), num_workers=2, autoreset=autoreset, seed=1) as pool,
+        begun(ending(lengths), backend="serial", autoreset=autoreset, seed=1) as serial,
+    ):
+        ours = remuda.collect(pool, Counting(), steps=9, **way)
+        plain = remuda.collect(serial, Counting(), steps=9, parts=1)
         for _ in range(5):
-            rollout = next(rollouts)
+            rollout, twin = next(ours), by_env(next(plain))
             columns = rollout.columns
-            assert (columns["env"] == rollout.env_ids).all()
+            np.testing.assert_array_equal(columns["value"], rollout.actions / 2)
+            np.testing.assert_array_equal(columns["pair"], rollout.obs[:-1][..., [0, 2]])
             np.testing.assert_array_equal(columns["begins"], rollout.episode_starts[:-1])
             np.testing.assert_array_equal(columns["steps"], rollout.obs[:-1, :, 2])
+            assert (columns["env"] == rollout.env_ids).all()
+            assert not rollout.is_open
+            assert by_env(rollout).keys() == twin.keys()
+            for env_id, arrays in by_env(rollout).items():
+                for array, expected in zip(arrays, twin[env_id], strict=True):
+                    np.testing.assert_array_equal(array, expected)
+        assert ours.filled == 5
+
+
+def test_a_policy_may_return_actions_alone() -> None:
+    with begun(counting(4), num_workers=2) as pool:
+        rollout = next(remuda.collect(pool, lambda obs: np.full(len(obs), 2), steps=3))
+        assert (rollout.rewards == 2).all() and rollout.columns == {}
 
 
 def test_the_random_numbers_of_a_policy_follow_from_the_seed() -> None:
+    def drawing(obs: Any, context: remuda.PolicyContext) -> Any:
+        return np.zeros(len(obs), np.int64), {"draw": context.rng.random(len(obs))}
+
     draws = []
     for seed in (3, 3, 4):
         with begun(counting(4), backend="serial") as pool:
-            rollouts = remuda.collect(pool, Counting(), steps=3, seed=seed)
+            rollouts = remuda.collect(pool, drawing, steps=3, seed=seed)
             draws.append([next(rollouts).columns["draw"].tolist() for _ in range(2)])
     assert draws[0] == draws[1] != draws[2]
 

@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from pairs import each
 
 import remuda
 from remuda import FaultPolicy, Pool, RestartLimitError, evaluate
@@ -51,42 +52,28 @@ class Lottery(gymnasium.Env[Any, Any]):
 
 
 class Failing(Lottery):
-    """Kills its worker in the fourth step of each episode, ``deaths`` times."""
+    """Kills its worker in the fourth step of each episode, ``deaths`` times, or in a reset with the option "deaths"."""
 
-    def __init__(self, folder: Path, deaths: int, **arguments: Any) -> None:
+    def __init__(self, folder: Path, deaths: int = 0, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._folder, self._deaths = folder, deaths
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        self._died = self._folder / f"died-{seed}"
+        self._died, self._options = self._folder / f"died-{seed}", options
+        self._die_up_to((options or {}).get("deaths", 0))
         return super().reset(seed=seed)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if self.steps == 3:
+            self._die_up_to(self._deaths)
+        *results, info = super().step(action)
+        return *results, info | {"options": self._options}
+
+    def _die_up_to(self, deaths: int) -> None:
         before = self._died.stat().st_size if self._died.exists() else 0
-        if self.steps == 3 and before < self._deaths:
+        if before < deaths:
             self._died.write_bytes(b"x" * (before + 1))
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().step(action)
-
-
-class Optional(Lottery):
-    """Reports the options of its resets. A reset with the option "deaths" kills its worker so often."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(length=2)
-        self._folder = folder
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        died = self._folder / f"died-{seed}"
-        before = died.stat().st_size if died.exists() else 0
-        if before < (options or {}).get("deaths", 0):
-            died.write_bytes(b"x" * (before + 1))
-            os.kill(os.getpid(), signal.SIGKILL)
-        self.options = options
-        return super().reset(seed=seed, options=options)
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return *super().step(action)[:4], {"options": self.options}
 
 
 class Letters(gymnasium.Env[Any, Any]):
@@ -128,24 +115,26 @@ def alone(episode: int, seed: int = 3) -> tuple[float, int]:
     return total, steps
 
 
-@pytest.mark.parametrize("num_workers", [1, 2, 5])
-def test_each_episode_is_determined_by_its_seed(num_workers: int) -> None:
-    result = evaluate(never, [Lottery] * 5, episodes=23, seed=3, num_workers=num_workers)
-    assert list(zip(result.returns, result.lengths, strict=True)) == [alone(episode) for episode in range(23)]
-    assert result.seeds.tolist() == [seed_of(3, episode) for episode in range(23)]
-    assert result.env_ids.tolist() == [episode % 5 for episode in range(23)]
+@pytest.mark.parametrize(("num_workers", "episodes"), [(1, 23), (2, 23), (5, 23), (5, 2)])
+def test_each_episode_is_determined_by_its_seed(num_workers: int, episodes: int) -> None:
+    result = evaluate(never, [Lottery] * 5, episodes=episodes, seed=3, num_workers=num_workers)
+    assert list(zip(result.returns, result.lengths, strict=True)) == [alone(episode) for episode in range(episodes)]
+    assert result.seeds.tolist() == [seed_of(3, episode) for episode in range(episodes)]
+    assert result.env_ids.tolist() == [episode % 5 for episode in range(episodes)]
     assert [info["is_success"] for info in result.infos] == (result.returns > 1).tolist()
-    assert result.terminated.all() and len(result) == 23 and result.seed == 3
+    assert result.terminated.all() and len(result) == episodes and result.seed == 3
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
 def test_an_existing_pool_plays_the_same_and_stays_open(autoreset: Any) -> None:
     expected = evaluate(never, [Lottery] * 3, episodes=10, seed=3, backend="serial")
     with Pool([Lottery] * 3, backend="serial", autoreset=autoreset) as pool:
-        for _ in range(2):
-            result = evaluate(never, pool, episodes=10, seed=3)
-            assert result.returns.tolist() == expected.returns.tolist()
-            assert result.infos == expected.infos
+        for episodes in (10, 2, 10):
+            result = evaluate(never, pool, episodes=episodes, seed=3)
+            assert result.returns.tolist() == expected.returns[:episodes].tolist()
+            assert result.infos == expected.infos[:episodes]
+        with pytest.raises(TypeError, match=r"expected no options for a pool that there is already, got \['faults'\]"):
+            evaluate(never, pool, episodes=1, faults="restart")
         assert len(pool.reset(seed=0)) == 3
 
 
@@ -175,18 +164,6 @@ def test_keys_of_an_env_that_remuda_also_writes_are_the_envs_own(autoreset: Any,
     assert [fault.kind for fault in result.faults] == ["exception"]
 
 
-def test_the_first_episodes_to_finish_are_short_and_the_first_to_start_are_not() -> None:
-    episodes, n = 40, 20
-    lengths = [alone(episode)[1] for episode in range(10 * episodes)]
-    finishing = sorted(  # the usual way: the first episodes to finish, with each env playing one after another
-        (sum(lengths[episode % n : episode + 1 : n]), length) for episode, length in enumerate(lengths)
-    )
-    usual = np.mean([length for _, length in finishing[:episodes]])
-    ours = evaluate(never, [Lottery] * n, episodes=episodes, seed=3, backend="serial").lengths.mean()
-    assert ours == np.mean(lengths[:episodes])
-    assert usual < 0.7 * np.mean(lengths) < 0.9 * ours
-
-
 def test_leaves_of_every_kind_reach_the_policy_with_a_row_for_each_env() -> None:
     shapes = set()
 
@@ -199,22 +176,14 @@ def test_leaves_of_every_kind_reach_the_policy_with_a_row_for_each_env() -> None
     assert len(set(result.lengths.tolist())) > 2 and not result.terminated.any()
 
 
-def test_fewer_episodes_than_envs_are_the_same_episodes() -> None:
-    few = evaluate(never, [Lottery] * 4, episodes=2, seed=3, backend="serial")
-    assert [*few.returns] == [alone(0)[0], alone(1)[0]]
-    with Pool([Lottery] * 4, backend="serial") as pool:
-        assert evaluate(never, pool, episodes=2, seed=3).returns.tolist() == few.returns.tolist()
-        with pytest.raises(TypeError, match=r"expected no options for a pool that there is already, got \['faults'\]"):
-            evaluate(never, pool, episodes=1, faults="restart")
-    workers = evaluate(never, [Lottery] * 4, episodes=2, seed=3, num_workers=4)
-    assert [*workers.returns] == [*few.returns]
-
-
-def test_an_episode_that_a_fault_cut_off_is_played_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
+def test_an_episode_that_a_fault_cut_off_is_played_again(autoreset: Any, tmp_path: Path) -> None:
     expected = evaluate(never, [Lottery] * 3, episodes=9, seed=3, backend="serial")
     fns = [lambda: Failing(tmp_path, deaths=1)] * 3
-    result = evaluate(never, fns, episodes=9, seed=3, num_workers=2, faults=FaultPolicy("restart", backoff=0))
+    options: Any = {"faults": FaultPolicy("restart", backoff=0), "autoreset": autoreset, "num_workers": 2}
+    result = evaluate(never, fns, episodes=9, seed=3, success="is_success", **options)
     assert result.returns.tolist() == expected.returns.tolist() and result.lengths.tolist() == expected.lengths.tolist()
+    assert result.successes is not None and result.successes.tolist() == (result.returns > 1).tolist()
     assert len(result.faults) >= 2 and {fault.kind for fault in result.faults} == {"death"}
     assert f"{len(result.faults)} played again" in repr(result)
 
@@ -238,10 +207,12 @@ def test_the_error_names_the_episode_and_its_own_faults_alone(tmp_path: Path) ->
     assert [(fault.env_id, fault.shared) for fault in raised.value.faults] == [(1, False)] * 3
 
 
-def test_without_a_seed_the_drawn_seed_makes_it_repeatable() -> None:
+def test_the_drawn_seeds_repeat_the_episodes_in_any_order() -> None:
     first = evaluate(never, [Lottery] * 2, episodes=8, backend="serial")
     again = evaluate(never, [Lottery] * 2, episodes=8, seed=first.seed, backend="serial")
     assert again.returns.tolist() == first.returns.tolist() and again.seeds.tolist() == first.seeds.tolist()
+    turned = evaluate(never, [Lottery] * 3, episodes=8, seeds=first.seeds[::-1].tolist(), backend="serial")
+    assert turned.returns.tolist() == first.returns[::-1].tolist()
 
 
 def test_the_interval_holds_the_mean_and_narrows_with_less_confidence() -> None:
@@ -265,21 +236,10 @@ def test_successes_have_a_rate_and_an_interval(success: Any) -> None:
     assert f"success {100 * result.success_rate:.1f} % (95 %: {100 * low:.1f} to {100 * high:.1f})" in repr(result)
 
 
-def test_successes_count_once_despite_faults(tmp_path: Path) -> None:
-    fns = [lambda: Failing(tmp_path, deaths=1)] * 2
-    for autoreset in ("disabled", "same_step"):
-        options: Any = {"faults": FaultPolicy("restart", backoff=0), "autoreset": autoreset, "num_workers": 2}
-        result = evaluate(never, fns, episodes=8, seed=3, success="is_success", **options)
-        assert result.successes is not None and result.successes.tolist() == (result.returns > 1).tolist()
-
-
 @pytest.mark.parametrize(
     ("success", "message"),
     [
-        (
-            "succeeded",
-            r"expected the last info of episode \d to have the key 'succeeded', got the keys \['is_success'\]",
-        ),
+        ("succeeded", r"the last info of episode \d to have the key 'succeeded', got the keys \['is_success'\]"),
         (lambda info: 2, r"expected success\(info\) of episode \d to be True, False, 1 or 0, got 2"),
     ],
 )
@@ -298,7 +258,7 @@ def test_without_success_there_is_no_rate() -> None:
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
 def test_episodes_have_the_given_seeds_and_options(autoreset: Any, tmp_path: Path) -> None:
     seeds, options = np.array([5, 9, 5, 2, 9]), [None, {"level": 1}, {"level": 2}, None, {"level": 4}]
-    fns = [lambda: Optional(tmp_path)] * 2
+    fns = [lambda: Failing(tmp_path, length=2)] * 2
     with Pool(fns, backend="serial", autoreset=autoreset) as pool:
         pool.set_reset_options({"level": 0})
         result = evaluate(never, pool, episodes=5, seeds=seeds, reset_options=options)
@@ -306,18 +266,12 @@ def test_episodes_have_the_given_seeds_and_options(autoreset: Any, tmp_path: Pat
     assert [info["options"] for info in result.infos] == [one or {"level": 0} for one in options]
 
 
-def test_the_same_seeds_give_the_same_episodes_in_any_order() -> None:
-    first = evaluate(never, [Lottery] * 2, episodes=8, seed=3, backend="serial")
-    again = evaluate(never, [Lottery] * 3, episodes=8, seeds=first.seeds[::-1].tolist(), backend="serial")
-    assert again.returns.tolist() == first.returns[::-1].tolist()
-
-
 REPORTED = FaultPolicy("restart", resets="report", max_restarts=0)
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_an_episode_whose_reset_failed_is_begun_again(num_workers: int, tmp_path: Path) -> None:
-    fns, options = [lambda: Optional(tmp_path)] * 2, [{"deaths": 2}, None, None, {"deaths": 1}]
+    fns, options = [lambda: Failing(tmp_path, length=2)] * 2, [{"deaths": 2}, None, None, {"deaths": 1}]
     arguments: Any = {"faults": REPORTED, "num_workers": num_workers}
     if num_workers == 1:  # the neighbour's step is cut off
         arguments["faults"] = FaultPolicy("restart", resets="report", backoff=0)
@@ -327,7 +281,7 @@ def test_an_episode_whose_reset_failed_is_begun_again(num_workers: int, tmp_path
 
 
 def test_an_episode_whose_reset_always_fails_is_named(tmp_path: Path) -> None:
-    fns, options = [lambda: Optional(tmp_path)] * 2, [None, None, {"deaths": 9}, None]
+    fns, options = [lambda: Failing(tmp_path, length=2)] * 2, [None, None, {"deaths": 9}, None]
     with pytest.raises(RestartLimitError, match="here episode 2, which env 0 plays from seed 7"):
         evaluate(never, fns, episodes=4, seeds=[5, 6, 7, 8], reset_options=options, faults=REPORTED, num_workers=2)
 
@@ -359,8 +313,7 @@ def shown_in(path: Path) -> list[int]:
     return [round(float(np.mean(picture)) / 10) for picture in np.frombuffer(data, np.uint8).reshape(-1, 16 * 16)]
 
 
-@pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
-@pytest.mark.parametrize("num_workers", [0, 2])
+@each(autoreset=["next_step", "same_step", "disabled"], num_workers=[0, 2])
 def test_videos_show_whole_episodes(num_workers: int, autoreset: Any, tmp_path: Path) -> None:
     pytest.importorskip("moviepy")
     fns = [lambda: Lottery("rgb_array")] * 3
@@ -453,9 +406,24 @@ def test_envs_that_render_no_pictures_are_refused() -> None:
         evaluate(never, [Lottery] * 2, episodes=2, video_folder="x", backend="thread")
 
 
+SYNCED = gymnasium.make_vec("CartPole-v1", 2, "sync")
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
+        (
+            {"envs": Lottery},
+            TypeError,
+            r"envs to be a remuda.Pool, or a sequence of functions .* write \[make_env\] \* 8",
+        ),
+        (
+            {"envs": "CartPole-v1"},
+            TypeError,
+            r"expected envs to be .* call remuda.make_vec\('CartPole-v1', num_envs=8\)",
+        ),
+        ({"envs": SYNCED}, TypeError, r"expected envs to be .*SyncVectorEnv.*; write \[make_env\]"),
+        ({"envs": None}, TypeError, "expected envs to be a remuda.Pool, or .* got None"),
         ({"policy": None}, TypeError, "expected policy to be a function of observations .* got None"),
         ({"episodes": "2"}, TypeError, "expected episodes to be an int from 1 up, got '2'"),
         ({"episodes": 0}, ValueError, "expected episodes to be an int from 1 up, got 0"),
@@ -490,20 +458,6 @@ def test_invalid_arguments_are_refused_before_anything_is_built(
     with pytest.raises(error, match=message):
         evaluate(**call)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-@pytest.mark.parametrize(
-    ("envs", "message"),
-    [
-        (Lottery, r"expected envs to be a remuda.Pool, or a sequence of functions .* write \[make_env\] \* 8"),
-        ("CartPole-v1", r"expected envs to be .* call remuda.make_vec\('CartPole-v1', num_envs=8\)"),
-        (gymnasium.make_vec("CartPole-v1", 2, "sync"), r"expected envs to be .*SyncVectorEnv.*; write \[make_env\]"),
-        (None, "expected envs to be a remuda.Pool, or .* got None"),
-    ],
-)
-def test_the_error_for_wrong_envs_says_what_to_write(envs: Any, message: str) -> None:
-    with pytest.raises(TypeError, match=message):
-        evaluate(never, envs, episodes=1)
 
 
 class Remembering:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from task_envs import Walk
 
-import remuda
 from remuda import Task, evaluate_tasks
 from remuda._training.tasks.fingerprint import Fingerprint
 
@@ -90,21 +89,3 @@ def test_values_without_a_form_are_left_out_and_named(tmp_path: Path, caplog: py
 class Anywhere(Walk):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         return super().reset(seed=seed)
-
-
-def test_the_same_program_continues_with_states_that_pickle_differently(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-
-    def run(policy: Any, states: Any) -> remuda.TaskResults:
-        options: Any = {"episodes": 2, "num_envs": 1, "backend": "serial"}
-        task = Task("walk", Anywhere, init_states=states)
-        return evaluate_tasks(policy, [task], results=tmp_path / "a.jsonl", label="still", **options)
-
-    def never(obs: Any) -> Any:
-        raise AssertionError("all units are in the file")
-
-    base = torch.arange(8.0)
-    first = run(lambda obs: np.zeros((len(obs), 2)), [base[:4], base[4:]])
-    assert run(never, [base[:4].clone(), base[4:].clone()]).rows == first.rows
-    with pytest.raises(ValueError, match="with tasks="):
-        run(never, [base[:4], base[:4]])

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from drawn import nightly
 from gymnasium import spaces
+from pairs import each
 from task_envs import Closing, DeadlyToLoad, Flat, Mortal, Walk, kills
 
 import remuda
@@ -25,6 +26,7 @@ from remuda import FaultPolicy, Task, TaskResults, evaluate_tasks
 EPISODES = 13
 INIT_STATES = [0.5, -2.0, -7.0]
 AT_ONCE = FaultPolicy(backoff=0.0)
+serially = partial(evaluate_tasks, num_envs=1, backend="serial")
 
 
 def tasks_of(*makes: Any) -> list[Task]:
@@ -96,19 +98,12 @@ def without_faults(results: TaskResults) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("num_envs", [1, 3, 5])
 def test_rows_equal_those_of_a_plain_loop(num_envs: int, expected: Any, tmp_path: Path) -> None:
-    results = evaluate_tasks(
-        Recurrent(),
-        WALKS,
-        episodes=EPISODES,
-        num_envs=num_envs,
-        seed=3,
-        results=tmp_path / "a.jsonl",
-        label="still",
-        min_envs=num_envs,
-    )
+    file = tmp_path / "a.jsonl"
+    options: Any = {"num_envs": num_envs, "min_envs": num_envs}
+    results = evaluate_tasks(Recurrent(), WALKS, episodes=EPISODES, seed=3, results=file, label="still", **options)
     assert without_faults(results) == expected
     assert {row["attempts"] for row in results.rows} == {1}
-    assert TaskResults.load(tmp_path / "a.jsonl").rows == results.rows
+    assert TaskResults.load(file).rows == results.rows
     assert {row["success"] for row in results["plain"].rows} == {True, False}
 
 
@@ -120,52 +115,41 @@ MANY_DEATHS = {"build": 41, "reset": 1, "step": 1}, 3 * 41 + 39 + 38
     ("deaths", "total"), [DEATHS, pytest.param(*MANY_DEATHS, marks=[nightly, pytest.mark.watchdog(900)])]
 )
 def test_kills_and_interruptions_change_nothing(deaths: Any, total: int, expected: Any, tmp_path: Path) -> None:
-    folder, file = tmp_path / "kills", tmp_path / "results.jsonl"
+    folder, file, single = tmp_path / "kills", tmp_path / "results.jsonl", tmp_path / "1.jsonl"
     folder.mkdir()
-    mortal = [partial(Mortal, folder, str(scale), deaths, scale) for scale in (1.0, 2.0, -1.0)]
-    for interrupt_at in (10, 30, 50, None):
-        policy, played = Recurrent(interrupt_at), partial(evaluate_tasks, episodes=EPISODES, num_envs=3, seed=3)
-        run = partial(played, policy, tasks_of(*mortal), results=file, label="still", attempts=100, faults=AT_ONCE)
-        if interrupt_at is not None:
-            with pytest.raises(KeyboardInterrupt):
-                run()
-        else:
-            results = run()
+    tasks = tasks_of(*(partial(Mortal, folder, str(scale), deaths, scale) for scale in (1.0, 2.0, -1.0)))
+    play = partial(evaluate_tasks, tasks=tasks, episodes=EPISODES, seed=3, label="still")
+    run = partial(play, results=file, num_envs=3, attempts=100, faults=AT_ONCE)
+    for interrupt_at in (10, 30, 50):
+        with pytest.raises(KeyboardInterrupt):
+            run(Recurrent(interrupt_at))
+    results = run(Recurrent())
     assert kills(folder) >= total  # an interrupted episode may begin again
     assert without_faults(results) == expected
-    evaluate_tasks(
-        Recurrent(),
-        tasks_of(*mortal),
-        episodes=EPISODES,
-        num_envs=1,
-        seed=3,
-        results=tmp_path / "1.jsonl",
-        label="still",
-    )
-    assert lines(file) == lines(tmp_path / "1.jsonl")
+    play(Recurrent(), results=single, num_envs=1)
+    assert lines(file) == lines(single)
 
 
 def chunked(obs: Any, context: remuda.PolicyContext) -> Any:
     return np.stack([np.outer([1.0, 0.5, 0.25], unit.rng.normal(size=2)) for unit in context.units])
 
 
-def play_chunks(task: Task, episode: int, seed: int = 3) -> tuple[float, int]:
-    """Plays an episode with `chunked` in a plain loop."""
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(episode, crc32(task.name.encode()))))
-    env, queue, total, over = task.make(), list[Any](), 0.0, False
-    env.reset(seed=int(np.random.SeedSequence(seed, spawn_key=(episode,)).generate_state(1)[0]) & 0x7FFFFFFF)
-    while not over:
-        queue = queue or list(np.outer([1.0, 0.5, 0.25], rng.normal(size=2)))
-        _, reward, over, _, _ = env.step(queue.pop(0))
-        total += reward
-    return total, env.steps
+class OneByOne:
+    """Returns the actions of `chunked` one at a time, for one env."""
+
+    def initial_state(self, count: int) -> Any:
+        self._queue = list[Any]()
+
+    def act(self, obs: Any, context: remuda.PolicyContext) -> Any:
+        self._queue = self._queue or list(chunked(obs, context)[0])
+        return [self._queue.pop(0)]
 
 
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
 def test_chunks_of_actions_have_a_queue_for_each_env(backend: Any) -> None:
     run = partial(evaluate_tasks, chunked, WALKS[:1], episodes=9, seed=3, chunk=3, backend=backend)
     results = run(num_envs=4, min_envs=2)
-    assert [(row["return"], row["length"]) for row in results.rows] == [play_chunks(WALKS[0], k) for k in range(9)]
+    assert without_faults(results) == [play_alone(WALKS[0], episode, OneByOne()) for episode in range(9)]
     with pytest.raises(remuda.InvalidActionError, match=r"expected actions of shape \(2, 2, ...\).*got \(2, 3, 2\)"):
         run(num_envs=2, min_envs=2, chunk=2)
 
@@ -174,7 +158,7 @@ def test_chunks_of_actions_may_be_lists() -> None:
     def listed(obs: Any, context: remuda.PolicyContext) -> Any:
         return chunked(obs, context).tolist()
 
-    run = partial(evaluate_tasks, tasks=WALKS[:1], episodes=3, num_envs=2, seed=3, chunk=3, backend="serial")
+    run = partial(serially, tasks=WALKS[:1], episodes=3, num_envs=2, seed=3, chunk=3)
     assert run(listed).rows == run(chunked).rows
     with pytest.raises(remuda.InvalidActionError, match="expected actions of shape .*got lists of different lengths"):
         run(lambda obs: [[0.0], [0.0, 0.0]])
@@ -195,7 +179,7 @@ def test_without_a_label_it_is_the_name_of_the_policy_and_a_digest_of_its_weight
         def forward(self, obs: Any) -> Any:
             return torch.zeros((len(obs), 2), dtype=torch.float64)
 
-    play = partial(evaluate_tasks, tasks=WALKS, episodes=1, num_envs=1, results=tmp_path / "a.jsonl", backend="serial")
+    play = partial(serially, tasks=WALKS, episodes=1, results=tmp_path / "a.jsonl")
     first = play(Net(1.0))
     assert first.label is not None
     assert play(Net(1.0)).rows == first.rows
@@ -219,11 +203,9 @@ def test_the_policy_is_called_for_min_envs(tmp_path: Path) -> None:
 
 def test_a_finished_run_starts_nothing(tmp_path: Path) -> None:
     file = tmp_path / "sub" / "results.jsonl"
-    first = evaluate_tasks(still, WALKS, episodes=3, num_envs=2, results=file, label="still", backend="serial")
+    first = serially(still, WALKS, episodes=3, results=file, label="still")
     text = file.read_text()
-    again = evaluate_tasks(
-        fail, [remaking(task, fail) for task in WALKS], episodes=3, num_envs=2, results=file, label="still"
-    )
+    again = serially(fail, [remaking(task, fail) for task in WALKS], episodes=3, results=file, label="still")
     assert again.rows == first.rows and file.read_text() == text
 
 
@@ -239,7 +221,7 @@ def fail(*_: Any) -> Any:
 
 def test_a_torn_last_line_is_cut_and_its_unit_played_again(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
-    run = partial(evaluate_tasks, still, WALKS, episodes=3, num_envs=1, results=file, label="still", backend="serial")
+    run = partial(serially, still, WALKS, episodes=3, results=file, label="still")
     first = run()
     whole = file.read_bytes()
     for cut in (1, 30, len(whole) - 20):  # within the last row, and within the line of the run
@@ -253,38 +235,36 @@ def test_a_torn_last_line_is_cut_and_its_unit_played_again(tmp_path: Path) -> No
 
 def test_a_file_of_another_run_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
-    evaluate_tasks(still, WALKS, episodes=2, num_envs=2, results=file, label="still", backend="serial")
+    run = partial(serially, still, episodes=2, results=file, label="still")
+    run(tasks=WALKS)
     text = file.read_text()
+    moved = Task("from a state", Walk, init_states=[0.5, -2.0, -7.5], instruction="walk")
     for change, expected in (
         ({"seed": 1}, "seed=1, got seed=0"),
         ({"label": "moving"}, "label='moving', got label='still'; give each run a file"),
         ({"episodes": 1}, r"at least the 2 episodes .*, got episodes=1; remuda.TaskResults.load"),
         ({"tasks": WALKS[:2]}, "with tasks="),
         ({"tasks": [Task("plain", Walk), remaking(WALKS[1], Walk), Task("short", Walk, max_steps=4)]}, "with tasks="),
+        ({"tasks": [WALKS[0], moved, WALKS[2]]}, "with tasks="),
     ):
         with pytest.raises(ValueError, match=expected):
-            evaluate_tasks(
-                still, **{"tasks": WALKS, "episodes": 2, "num_envs": 2, "results": file, "label": "still", **change}
-            )
-    moved = Task("from a state", Walk, init_states=[0.5, -2.0, -7.5], instruction="walk")
-    with pytest.raises(ValueError, match="with tasks="):
-        evaluate_tasks(still, [WALKS[0], moved, WALKS[2]], episodes=2, num_envs=2, results=file, label="still")
+            run(**{"tasks": WALKS, **change})
     assert file.read_text() == text
     for content in (b"a model", b"a text\n", b"[1]\n", b'{"seed": 1}\n'):
         file.write_bytes(content)
         with pytest.raises(ValueError, match=r"expected .* (in|to have|in line 1 of) "):
-            evaluate_tasks(still, WALKS, episodes=2, num_envs=2, results=file, label="still")
+            run(tasks=WALKS)
         assert file.read_bytes() == content
 
 
 def test_more_episodes_extend_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "results.jsonl"
-    run = partial(evaluate_tasks, still, WALKS, num_envs=2, results=file, label="still", backend="serial")
+    run = partial(serially, still, WALKS, num_envs=2, results=file, label="still")
     few = run(episodes=2)
     assert not caplog.text
     more = run(episodes=5)
     assert "6 of 15 units of 'still' are in" in caplog.text and str(file) in caplog.text
-    assert more.rows == evaluate_tasks(still, WALKS, episodes=5, num_envs=1, backend="serial").rows
+    assert more.rows == serially(still, WALKS, episodes=5).rows
     assert [row for row in more.rows if row["episode"] < 2] == [*few.rows]
     loaded = TaskResults.load(file)
     assert (loaded.rows, loaded.episodes, loaded.label) == (more.rows, 5, "still")
@@ -292,21 +272,17 @@ def test_more_episodes_extend_a_file(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 
 def test_units_with_faults_are_played_again_if_requested(tmp_path: Path) -> None:
-    bad, good = Task("walk", raising), Task("walk", Walk)
-    run = partial(
-        evaluate_tasks, still, episodes=3, num_envs=1, results=tmp_path / "a.jsonl", label="still", backend="serial"
-    )
+    bad, good = Task("walk", accidents.raise_value_error), Task("walk", Walk)
+    run = partial(serially, still, episodes=3, results=tmp_path / "a.jsonl", label="still")
     assert len(run([bad, WALKS[0]], attempts=1, faults=AT_ONCE).faulted) == 3
     assert len(run([good, WALKS[0]]).faulted) == 3
     results = run([good, WALKS[0]], retry_faulted=True)
-    assert results.rows == evaluate_tasks(still, [good, WALKS[0]], episodes=3, num_envs=1, backend="serial").rows
+    assert results.rows == serially(still, [good, WALKS[0]], episodes=3).rows
     assert TaskResults.load(tmp_path / "a.jsonl").rows == results.rows
 
 
 def test_a_file_that_another_run_uses_is_refused(tmp_path: Path) -> None:
-    run = partial(
-        evaluate_tasks, tasks=WALKS, episodes=1, num_envs=1, results=tmp_path / "a.jsonl", label="x", backend="serial"
-    )
+    run = partial(serially, tasks=WALKS, episodes=1, results=tmp_path / "a.jsonl", label="x")
     errors = list[remuda.StateError]()
 
     def starting_another(obs: Any) -> Any:
@@ -321,7 +297,7 @@ def test_a_file_that_another_run_uses_is_refused(tmp_path: Path) -> None:
 
 def test_a_second_row_of_a_unit_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
-    run = partial(evaluate_tasks, still, WALKS, episodes=1, num_envs=1, results=file, label="x", backend="serial")
+    run = partial(serially, still, WALKS, episodes=1, results=file, label="x")
     run()
     first = file.read_text().splitlines()[1]
     file.write_text(file.read_text() + first + "\n")
@@ -390,12 +366,12 @@ def test_rewards_may_be_vectors_of_another_length_in_each_task() -> None:
     goals = {"array": np.array([1, 0.5], np.float32), "list": [1, 2, 3], "one": np.array([2.0]), "number": 4}
     tasks = [Task(name, partial(Goals, rewards)) for name, rewards in goals.items()]
     tasks.append(Task("declared", partial(Goals, goals["array"], spaces.Box(0, 1, (2,)))))
-    results = evaluate_tasks(still, [*tasks, WALKS[0]], episodes=2, num_envs=2, backend="serial")
+    results = serially(still, [*tasks, WALKS[0]], episodes=2, num_envs=2)
     assert not results.faulted
     for row in (row for row in results.rows if row["task"] != "plain"):
         expected = np.array(goals["array" if row["task"] == "declared" else row["task"]], float) * row["length"]
         assert row["return"] == (expected.item() if expected.size == 1 else expected.tolist())
-    assert results["plain"].rows == evaluate_tasks(still, WALKS[:1], episodes=2, num_envs=1, backend="serial").rows
+    assert results["plain"].rows == serially(still, WALKS[:1], episodes=2).rows
 
 
 class Chosen(Walk):
@@ -422,18 +398,10 @@ class Passing(Walk):
 
 @pytest.mark.parametrize("success", ["at_goal", lambda info: info.get("at_goal", False)])
 def test_a_unit_may_end_at_its_first_success(success: Any) -> None:
-    run = partial(evaluate_tasks, still, episodes=3, num_envs=2, backend="serial")
+    run = partial(serially, still, episodes=3, num_envs=2)
     for until_success, expected in ((False, (False, 4, False)), (True, (True, 2, True))):
         results = run([Task("pass", Passing, success=success, until_success=until_success)])
         assert [(row["success"], row["length"], row["terminated"]) for row in results.rows] == [expected] * 3
-
-
-def test_success_at_each_step_must_be_clear() -> None:
-    run = partial(evaluate_tasks, still, episodes=1, num_envs=1, backend="serial")
-    with pytest.raises(ValueError, match=r"expected success\(info\) of episode 0 of task 'walk' .*, got 0.5"):
-        run([Task("walk", Walk, success=lambda info: 0.5, until_success=True)])
-    with pytest.raises(ZeroDivisionError):
-        run([Task("walk", Walk, success=lambda info: 1 // 0, until_success=True)])
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -447,7 +415,7 @@ def test_each_task_has_its_own_choices_in_any_order(nested: bool) -> None:
     def always_6(obs: Any) -> Any:
         return {"b": np.full(len(obs), 6), "a": np.ones((len(obs), 2), np.int8)} if nested else np.full(len(obs), 6)
 
-    run = partial(evaluate_tasks, episodes=2, num_envs=2, backend="serial")
+    run = partial(serially, episodes=2, num_envs=2)
     for tasks in ([few, many], [many, few]):
         assert not run(last, tasks).faulted
         with pytest.raises(remuda.InvalidActionError, match=r"expected 0 <= action <= 2 at .*, got 6; .* task 'few'"):
@@ -457,22 +425,20 @@ def test_each_task_has_its_own_choices_in_any_order(nested: bool) -> None:
 def test_returns_that_are_no_numbers_are_json(tmp_path: Path) -> None:
     tasks = [Task(str(reward), partial(Goals, reward)) for reward in (math.nan, math.inf)]
     tasks += [Task("vector", partial(Goals, [-math.inf, 1.0]))]
-    run = partial(evaluate_tasks, still, tasks, episodes=1, num_envs=1, results=tmp_path / "a.jsonl", label="x")
-    results = run(backend="serial")
-    refuse = pytest.fail
-    for line in (tmp_path / "a.jsonl").read_text().splitlines():
-        json.loads(line, parse_constant=refuse)
-    loaded = TaskResults.load(tmp_path / "a.jsonl")
+    file = tmp_path / "a.jsonl"
+    results = serially(still, tasks, episodes=1, results=file, label="x")
+    for line in file.read_text().splitlines():
+        json.loads(line, parse_constant=pytest.fail)
+    loaded = TaskResults.load(file)
     assert repr([row["return"] for row in loaded.rows]) == repr([row["return"] for row in results.rows])
     assert results.rows[2]["return"] == [-math.inf, results.rows[2]["length"]]
 
 
 def test_an_interrupt_says_what_is_kept(tmp_path: Path) -> None:
-    run = partial(evaluate_tasks, tasks=WALKS, episodes=3, num_envs=1, backend="serial")
+    run, file = partial(serially, tasks=WALKS, episodes=3), tmp_path / "a.jsonl"
     with pytest.raises(KeyboardInterrupt) as raised:
-        run(Recurrent(10), results=tmp_path / "a.jsonl", label="x")
-    kept = len(TaskResults.load(tmp_path / "a.jsonl"))
-    file = tmp_path / "a.jsonl"
+        run(Recurrent(10), results=file, label="x")
+    kept = len(TaskResults.load(file))
     assert kept > 0 and str(raised.value) == f"{kept} of 9 units of 'x' are in {file}; the same command continues"
     assert len(raised.traceback) == 2 and raised.value.__suppress_context__
     with pytest.raises(KeyboardInterrupt, match="^$"):
@@ -486,35 +452,33 @@ def test_an_env_may_have_the_key_fault(fault: Any) -> None:
             *results, info = super().step(action)
             return *results, info | {"fault": fault, "final_info": {}}
 
-    run = partial(evaluate_tasks, still, episodes=5, num_envs=2, backend="serial")
+    run = partial(serially, still, episodes=5, num_envs=2)
     assert run([Task("walk", Valves)]).rows == run([Task("walk", Walk)]).rows
 
 
+UNCLEAR = r"expected success\(info\) of episode 0 of task 'walk' .*, got 0.5"
+
+
 @pytest.mark.parametrize(
-    ("info", "expected"),
-    [({}, "of episode . of task 'short' to have the key 'is_success'"), ({"is_success": 0.5}, "got 0.5")],
+    ("policy", "tasks", "error", "text"),
+    [
+        (still, [WALKS[0], Task("flat", Flat)], remuda.SpaceMismatchError, r"of task 'flat' .*shape \(4,\) instead"),
+        (still, [WALKS[0], Task("none", lambda: None)], remuda.InvalidEnvError, "make of task 'none' .*, got None"),
+        (still, [Task("walk", accidents.raise_value_error)], remuda.EnvError, "ValueError in build: broken"),
+        (lambda obs, context: context.rng.random(2), WALKS, remuda.StateError, r"context.units\[i\].rng"),
+        (still, [Task("short", Walk, max_steps=1)], ValueError, "episode 0 of task 'short' to have the key 'is_succ"),
+        (still, [Task("walk", Walk, success=lambda _: 0.5)], ValueError, UNCLEAR),
+        (still, [Task("walk", Walk, success=lambda _: 0.5, until_success=True)], ValueError, UNCLEAR),
+        (still, [Task("walk", Walk, success=lambda _: 1 // 0, until_success=True)], ZeroDivisionError, "by zero"),
+    ],
 )
-def test_success_must_be_clear(info: dict[str, Any], expected: str, tmp_path: Path) -> None:
-    task = Task("walk", Walk, success="is_success" if not info else lambda _: info["is_success"])
-    task = Task("short", Walk, max_steps=1) if not info else task
-    with pytest.raises(ValueError, match=expected):
-        evaluate_tasks(still, [task], episodes=2, num_envs=1, results=tmp_path / "a.jsonl", label="still")
-    assert len(TaskResults.load(tmp_path / "a.jsonl")) == 0
-
-
-def test_mistakes_of_the_caller_are_raised() -> None:
-    with pytest.raises(remuda.SpaceMismatchError, match=r"observation space of task 'flat' .*shape \(4,\) instead of"):
-        evaluate_tasks(still, [Task("walk", Walk), Task("flat", Flat)], episodes=2, num_envs=1)
-    with pytest.raises(remuda.InvalidEnvError, match="expected make of task 'none' to return an env, got None"):
-        evaluate_tasks(still, [Task("walk", Walk), Task("none", lambda: None)], episodes=2, num_envs=1)
-    with pytest.raises(remuda.EnvError, match="no simulator"):
-        evaluate_tasks(still, [Task("walk", no_simulator)], episodes=2, num_envs=1)
-    with pytest.raises(remuda.StateError, match=r"context.units\[i\].rng"):
-        evaluate_tasks(lambda obs, context: context.rng.random(2), WALKS, episodes=1, num_envs=1)
-
-
-def no_simulator() -> Any:
-    raise ModuleNotFoundError("no simulator")
+def test_mistakes_of_the_caller_are_raised_and_make_no_row(
+    policy: Any, tasks: list[Task], error: type[Exception], text: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.jsonl"
+    with pytest.raises(error, match=text):
+        evaluate_tasks(policy, tasks, episodes=2, num_envs=1, results=file, label="x")
+    assert not file.exists() or len(TaskResults.load(file)[tasks[-1].name]) == 0
 
 
 @pytest.mark.parametrize(
@@ -566,10 +530,6 @@ def test_videos_have_the_names_of_tasks(tmp_path: Path) -> None:
         evaluate_tasks(still, WALKS[:1], episodes=1, num_envs=1, video_folder=tmp_path / "others")
 
 
-def raising(_: Any = None) -> Any:
-    raise RuntimeError("a simulator that does not start")
-
-
 class RaisesInReset(Walk):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         raise RuntimeError("no scene")
@@ -585,9 +545,8 @@ def test_a_task_whose_reset_kills_costs_only_its_units(num_envs: int, tmp_path: 
     deadly = Task("deadly", partial(Mortal, tmp_path, "deadly", {"reset": 1000}))
     tasks = [WALKS[0], deadly, WALKS[2]]
     results = evaluate_tasks(still, tasks, episodes=4, num_envs=num_envs, faults=AT_ONCE)
-    assert [(row["status"], row["attempts"], row["success"], row["return"]) for row in results["deadly"].rows] == [
-        ("fault", 3, None, None)
-    ] * 4
+    for row in results["deadly"].rows:
+        assert (row["status"], row["attempts"], row["success"], row["return"]) == ("fault", 3, None, None)
     assert all(text.startswith("death in reset: ") for row in results.faulted for text in row["faults"])
     assert kills(tmp_path) == 12 and len(results.faulted) == 4
     alone = evaluate_tasks(still, [WALKS[0], WALKS[2]], episodes=4, num_envs=1)
@@ -595,8 +554,7 @@ def test_a_task_whose_reset_kills_costs_only_its_units(num_envs: int, tmp_path: 
     assert results.success_rate == alone.success_rate
 
 
-@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-@pytest.mark.parametrize("make", [raising, RaisesInReset])
+@each(backend=["process", "thread", "serial"], make=[accidents.raise_value_error, RaisesInReset])
 def test_a_task_that_cannot_begin_has_faults_on_each_backend(backend: Any, make: Any) -> None:
     tasks = [Task("bad", make), WALKS[0]]
     results = evaluate_tasks(still, tasks, episodes=3, num_envs=2, attempts=2, backend=backend, faults=AT_ONCE)
@@ -617,8 +575,7 @@ def test_results_outlive_an_error_of_closing(accident: Any, backend: Any, caplog
 
 def test_errors_of_closing_do_not_replace_an_error() -> None:
     with pytest.raises(ZeroDivisionError):
-        run = partial(evaluate_tasks, lambda obs: 1 // 0, episodes=1, num_envs=1, backend="serial")
-        run([Task("walk", partial(Closing, accidents.raise_value_error))])
+        serially(lambda obs: 1 // 0, [Task("walk", partial(Closing, accidents.raise_value_error))], episodes=1)
 
 
 def test_a_kill_while_workers_start_is_an_attempt(tmp_path: Path) -> None:
@@ -651,5 +608,5 @@ def test_the_bar_has_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", stderr)
     monkeypatch.setenv("COLUMNS", "100")
     tasks = [Task("good", Walk, success=lambda info: True), Task("bad", RaisesInReset)]
-    evaluate_tasks(still, tasks, episodes=2, num_envs=1, backend="serial", attempts=1, progress=True)
+    serially(still, tasks, episodes=2, attempts=1, progress=True)
     assert "4/4" in stderr.getvalue() and "100 % success, 2 by faults" in stderr.getvalue()

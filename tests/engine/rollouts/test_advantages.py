@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from pairs import each
 from pool_envs import begun, counting
-from programs import kill
 from rollout_envs import CutOffEnv, ending, fill
 
-from remuda import FaultPolicy, Pool, Rollout, ShardRollout, StateError
+from remuda import Pool, Rollout, ShardRollout, StateError
 
 GAMMA, LAM = 0.9, 0.8
 
@@ -59,6 +58,7 @@ def guesses(shape: tuple[int, ...]) -> Any:
 
 def assert_like_the_loop(rollout: Any, finals: Any = None) -> None:
     values = guesses((rollout.steps + 1, rollout.num_envs))
+    values[np.flatnonzero(rollout.valid.any(1))[-1] + 2 :] = np.nan  # these observations do not exist
     expected = plain_loop(rollout, values, finals)
     for got, reference in zip(rollout.gae(values, GAMMA, LAM, final_values=finals), expected, strict=True):
         assert got.dtype == np.float64
@@ -97,42 +97,35 @@ def test_advantages_use_the_value_of_the_terminal_observation() -> None:
                 assert (without[ends] == -2.0).all() and (without[~ends] == 1.0).all()
 
 
-@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-def test_advantages_of_rows_without_a_step_are_zero(autoreset: Any) -> None:
-    with begun(counting(2), num_workers=1, autoreset=autoreset) as pool:
-        rollout = pool.rollout(5)
-        for _ in range(3):
-            pool.step([1, 2])
-        rollout.close()
-        values = guesses((6, 2))
-        values[4:] = np.nan  # these observations do not exist
-        advantages, returns = rollout.gae(values, GAMMA, LAM)
-        expected = plain_loop(rollout, values)
-        np.testing.assert_allclose([advantages, returns], expected, rtol=1e-12)
-        assert not advantages[3:].any() and not returns[3:].any()
+@pytest.mark.parametrize("with_finals", [False, True])
+@pytest.mark.parametrize("has_final_obs", [False, True])
+def test_advantages_of_any_rows_equal_the_loop(has_final_obs: bool, with_finals: bool) -> None:
+    """Rows without a step, such as those after a fault or an early close, have none."""
+    for seed in range(50):
+        rollout = made_up(np.random.default_rng(seed), has_final_obs)
+        assert_like_the_loop(rollout, guesses((11, 6)) if with_finals else None)
+        advantages, returns = rollout.gae(guesses((12, 6)))
+        assert not advantages[~rollout.valid].any() and not returns[~rollout.valid].any()
 
 
-@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-def test_advantages_of_episodes_that_a_fault_truncated(autoreset: Any) -> None:
-    faults = FaultPolicy("restart", backoff=0)
-    with begun(ending([4] * 4), num_workers=2, faults=faults, autoreset=autoreset) as pool:
-        rollout = pool.rollout(12)
-        for t, step in enumerate(rollout):
-            if t == 5:
-                kill(pool, 1)
-            step.act([1, 2, 3, 4])
-        assert rollout.faults
-        assert_like_the_loop(rollout)
-
-
-def test_advantages_of_a_shards_rollout() -> None:
-    for autoreset in ("next_step", "same_step"):
-        with Pool([partial(CutOffEnv, 3)] * 2, backend="serial", autoreset=autoreset) as pool:  # type: ignore[arg-type]
-            pool.reset()
-            rollout = fill(pool.rollout(8), 2)
-            names = ("env_ids", "obs", "actions", "rewards", "terminations", "truncations", "valid", "episode_starts")
-            fields = {name: getattr(rollout, name) for name in (*names, "final_obs")}
-            assert_like_the_loop(ShardRollout(shard=0, node="here", policy_version=0, **fields))
+def made_up(rng: np.random.Generator, has_final_obs: bool) -> ShardRollout:
+    valid = rng.random((11, 6)) < 0.8
+    valid[rng.integers(3, 12) :] = False
+    obs = np.zeros((12, 6))
+    return ShardRollout(
+        shard=0,
+        node="here",
+        policy_version=0,
+        env_ids=np.arange(6),
+        obs=obs,
+        actions=obs[:-1],
+        rewards=rng.normal(size=(11, 6)) * valid,
+        terminations=valid & (rng.random((11, 6)) < 0.2),
+        truncations=valid & (rng.random((11, 6)) < 0.2),
+        valid=valid,
+        episode_starts=np.zeros((12, 6), bool),
+        final_obs=obs[:-1] if has_final_obs else None,
+    )
 
 
 def made() -> Rollout:

@@ -47,17 +47,24 @@ def test_results_in_flight_after_a_failed_close_keep_rewards_and_flags() -> None
             assert rollout.valid.tolist() == [[True, True, True, False], [False] * 4, [False] * 4]
 
 
-def test_closing_again_does_not_disturb_a_later_rollout() -> None:
-    with failed_close() as (pool, first):
+@contextmanager
+def filled() -> Iterator[tuple[Pool, Rollout]]:
+    with begun(ending([1, 50, 50, 50]), num_workers=2) as pool:
+        yield pool, fill(pool.rollout(2))
+
+
+@pytest.mark.parametrize("ended", [failed_close, filled])
+def test_closing_an_ended_rollout_does_not_disturb_a_later_one(ended: Callable[[], Any]) -> None:
+    with ended() as (pool, first):
         pool.reset()
-        second = pool.rollout(2)
+        before, second = first.valid.copy(), pool.rollout(2)
         pool.send([1] * 4)
         first.close()
         assert pool.pending == 4
         pool.recv()
         pool.step([1] * 4)
         assert second.valid.tolist() == [[True] * 4, [False, True, True, True]]  # env 0 was reset
-        assert not first.valid.any()
+        np.testing.assert_array_equal(first.valid, before)
 
 
 @pytest.mark.parametrize("drop", [lambda pool: pool.discard(), lambda pool: pool.reset()])

@@ -49,30 +49,62 @@ def actions_of(t: int, n: int) -> Any:
 
 # -- contents --------------------------------------------------------------------------------------------
 
+FEATURES: list[dict[str, Any]] = [
+    {"num_workers": 2},
+    {"spares": 2},
+    {"resets_ahead": True},
+    {"faults": FaultPolicy(renew_every=2)},
+    {"seeding": "per_episode"},
+    {"max_concurrency": 1},
+    {"num_workers": 2, "frames": 1},
+    {"num_workers": 2, "vector_size": 3},
+]
+
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-def test_a_rollout_has_the_rows_of_steps(autoreset: Any) -> None:
+@pytest.mark.parametrize("feature", FEATURES, ids=str)
+def test_a_rollout_has_the_rows_of_steps(feature: dict[str, Any], autoreset: Any) -> None:
+    if autoreset == "same_step" and "resets_ahead" in feature:
+        pytest.skip("the pool refuses the two")
+    options = {"autoreset": autoreset, **feature}
+    env_fns = ending([2, 3, 5, 7, 4, 6])
+    if "vector_size" in feature:
+        env_fns = synced(env_fns, 3, autoreset)
+    backend: Any = "process" if autoreset == "next_step" else "thread"
     with (
-        begun(counting(5), num_workers=2, autoreset=autoreset, seed=3) as pool,
-        Pool(counting(5), backend="serial", autoreset=autoreset) as serial,
+        begun(env_fns, **options, backend=backend, seed=3) as pool,
+        Pool(env_fns, **options, backend="serial") as serial,
     ):
-        twin = Twin(serial)
-        for steps in (11, 4, 11):
+        twin, n = Twin(serial), pool.num_envs
+        for steps in (11, 4, 15):
             rollout = pool.rollout(steps)
             for t, step in enumerate(rollout):
                 np.testing.assert_array_equal(step.obs, twin.obs[-1])
-                actions = actions_of(t, 5)
+                actions = actions_of(t, n)
                 step.act(actions, value=actions / 2, pair=np.stack([actions, actions], 1))
                 twin.step(actions)
             assert_like(rollout, twin)
             np.testing.assert_array_equal(rollout.columns["value"], rollout.actions / 2)
             np.testing.assert_array_equal(rollout.columns["pair"][..., 1], rollout.actions)
             assert not rollout.is_open
+            assert_marks(rollout, autoreset)
             twin.begin()
 
 
+def assert_marks(rollout: Rollout, autoreset: str) -> None:
+    """Checks the valid rows and the starts of episodes, which follow from the ends."""
+    dones = rollout.terminations | rollout.truncations
+    if autoreset == "next_step":
+        np.testing.assert_array_equal(rollout.valid[1:], ~dones[:-1])
+        np.testing.assert_array_equal(rollout.episode_starts[2:], dones[:-1])
+    else:
+        assert rollout.valid.all()
+        np.testing.assert_array_equal(rollout.episode_starts[1:], dones)
+    assert (rollout.obs[rollout.episode_starts][:, 2] == 0).all()
+
+
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-def test_a_rollout_marks_valid_rows_and_episode_starts(autoreset: Any) -> None:
+def test_valid_rows_and_episode_starts_continue_in_the_next_rollout(autoreset: Any) -> None:
     with begun(ending([2, 3, 50]), num_workers=2, autoreset=autoreset) as pool:
         first, second = fill(pool.rollout(4)), fill(pool.rollout(4))
     dones = np.concatenate([first.terminations | first.truncations, second.terminations | second.truncations])
@@ -199,15 +231,6 @@ def test_steps_of_the_pool_fill_a_rollout() -> None:
         assert rollout.valid.all()
 
 
-def test_a_rollout_may_begin_while_another_is_open() -> None:
-    with begun(counting(3), num_workers=1) as pool:
-        abandoned = pool.rollout(5)
-        pool.step([1, 1, 1])
-        rollout = fill(pool.rollout(2), 3)
-        assert rollout.rewards.tolist() == [[3.0] * 3] * 2
-        assert abandoned.valid.sum() == 3
-
-
 def test_closing_the_pool_ends_a_rollout() -> None:
     pool = Pool(counting(3), num_workers=1)
     pool.reset()
@@ -222,81 +245,27 @@ def test_closing_the_pool_ends_a_rollout() -> None:
     del turns
 
 
-# -- halves and partial batches ----------------------------------------------------------------------------
+# -- parts and partial batches -----------------------------------------------------------------------------
 
 
-def test_parts_fill_one_rollout_alternately() -> None:
-    env_fns = ending([3, 4, 5, 6, 7, 8])
-    with begun(env_fns, num_workers=2, seed=3) as pool, Pool(env_fns, backend="serial") as serial:
-        twin = Twin(serial)
-        for _ in range(2):
-            rollout = pool.rollout(9, parts=2)
-            turns = []
-            for step in rollout:
-                turns.append(step.env_ids.tolist())
-                step.act(step.env_ids % 5, who=step.env_ids)
-            for _ in range(9):
-                twin.step(np.arange(6) % 5)
-            assert len(turns) == 18 and turns[0] == turns[2] != turns[1]
-            assert sorted(rollout.env_ids.tolist()) == list(range(6))
-            np.testing.assert_array_equal(rollout.obs, np.array(twin.obs)[:, rollout.env_ids])
-            np.testing.assert_array_equal(rollout.rewards, twin.stacked("rewards")[:, rollout.env_ids])
-            np.testing.assert_array_equal(rollout.columns["who"], [rollout.env_ids] * 9)
-            assert rollout.obs.flags.c_contiguous and is_view(rollout.obs)
-            twin.begin()
-        pool.split(1)
-        assert len(pool.step(np.arange(6) % 5)) == 6
-
-
-def test_a_part_has_its_own_rollouts() -> None:
-    with begun(counting(4), num_workers=2) as pool:
-        halves = pool.split(2)
-        rollouts = [half.rollout(3) for half in halves]
-        for steps in zip(*rollouts, strict=True):
-            for step in steps:
-                step.act(step.env_ids)
-        for half, rollout in zip(halves, rollouts, strict=True):
-            assert rollout.env_ids.tolist() == half.env_ids.tolist()
-            assert rollout.rewards.tolist() == [half.env_ids.tolist()] * 3
-            assert (rollout.obs[:, :, 0] == half.env_ids).all()
-
-
-@pytest.mark.parametrize("min_envs", [1, 3, 5])
-def test_with_partial_batches_each_env_has_its_own_row_number(min_envs: int) -> None:
-    env_fns = ending([2, 3, 4, 50, 60])
-    with begun(env_fns, num_workers=3, seed=3) as pool, Pool(env_fns, backend="serial") as serial:
-        twin = Twin(serial)
-        for _ in range(2):
+def test_turns_of_parts_alternate_and_turns_of_partial_batches_have_the_row_of_each_env() -> None:
+    """What the rows contain is tested in the tests of `collect`, which fills rollouts in each of these ways."""
+    with begun(ending([2, 3, 4, 50, 60, 70]), num_workers=3) as pool:
+        rollout = pool.rollout(9, parts=2)
+        turns = []
+        for step in rollout:
+            turns.append(step.env_ids.tolist())
+            step.act(step.env_ids % 5)
+        assert len(turns) == 18 and turns[0] == turns[2] != turns[1]
+        assert rollout.obs.flags.c_contiguous and is_view(rollout.obs)
+        assert len(pool.split(1)[0].step([1] * 6)) == 6
+        for min_envs in (1, 3, 6):
             rollout = pool.rollout(8)
             for step in rollout.partial(min_envs):
+                assert len(step.env_ids) >= min_envs
                 np.testing.assert_array_equal(step.obs[:, 0], step.env_ids)
-                t = step.rows[0]
-                step.act((step.env_ids + t) % 5, clock=t)
-            for t in range(8):
-                twin.step((np.arange(5) + t) % 5)
-            assert_like(rollout, twin)
-            np.testing.assert_array_equal(rollout.columns["clock"], np.arange(8)[:, None].repeat(5, 1))
-            assert not rollout.is_open
-            twin.begin()
-
-
-def test_vector_envs_fill_rollouts() -> None:
-    env_fns = synced(ending([3, 4, 5, 6, 7, 8]), 3)
-    with (
-        begun(env_fns, vector_size=3, num_workers=2, seed=3) as pool,
-        Pool(env_fns, vector_size=3, backend="serial") as serial,
-    ):
-        twin = Twin(serial)
-        for parts in (1, 2):
-            rollout = pool.rollout(12, parts=parts)
-            for step in rollout:
-                step.act(step.env_ids % 2)
-            for _ in range(12):
-                twin.step(np.arange(6) % 2)
-            np.testing.assert_array_equal(rollout.obs, np.array(twin.obs)[:, rollout.env_ids])
-            np.testing.assert_array_equal(rollout.terminations, twin.stacked("terminations")[:, rollout.env_ids])
-            np.testing.assert_array_equal(rollout.valid[1:], ~(rollout.terminations | rollout.truncations)[:-1])
-            twin.begin()
+                step.act(step.env_ids % 5, clock=step.rows[0])
+            np.testing.assert_array_equal(rollout.columns["clock"], np.arange(8)[:, None].repeat(6, 1))
 
 
 # -- faults ------------------------------------------------------------------------------------------------
@@ -343,47 +312,3 @@ def test_an_env_that_was_lost_between_rollouts_begins_a_new_episode(autoreset: A
         else:
             assert rollout.episode_starts[0].tolist() == [False, False, True, True]
             assert rollout.obs[-1, 2:, 2].tolist() == [5, 5]
-
-
-# -- with the pool's other features ------------------------------------------------------------------------
-
-FEATURES: list[dict[str, Any]] = [
-    {"spares": 2},
-    {"resets_ahead": True},
-    {"renew_every": 2},
-    {"seeding": "per_episode"},
-    {"max_concurrency": 1},
-    {"num_workers": 2, "frames": 1},
-]
-
-
-@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-@pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: next(iter(feature)))
-def test_rollouts_with_other_features_equal_steps(feature: dict[str, Any], autoreset: Any) -> None:
-    if autoreset == "same_step" and "resets_ahead" in feature:
-        pytest.skip("the pool refuses the two")
-    options = {"autoreset": autoreset, **feature}
-    if "renew_every" in feature:
-        options["faults"] = FaultPolicy(renew_every=options.pop("renew_every"))
-    env_fns = ending([2, 3, 5, 7, 4, 6])
-    backend: Any = "process" if autoreset == "next_step" else "thread"
-    with (
-        begun(env_fns, **options, backend=backend, seed=3) as pool,
-        Pool(env_fns, **options, backend="serial") as stepped,
-    ):
-        twin, n = Twin(stepped), pool.num_envs
-        for _ in range(2):
-            rollout = pool.rollout(15)
-            for t, step in enumerate(rollout):
-                step.act(actions_of(t, n))
-                twin.step(actions_of(t, n))
-            assert_like(rollout, twin)
-            dones = rollout.terminations | rollout.truncations
-            if autoreset == "next_step":
-                np.testing.assert_array_equal(rollout.valid[1:], ~dones[:-1])
-                np.testing.assert_array_equal(rollout.episode_starts[2:], dones[:-1])
-            else:
-                assert rollout.valid.all()
-                np.testing.assert_array_equal(rollout.episode_starts[1:], dones)
-            assert (rollout.obs[rollout.episode_starts][:, 2] == 0).all()
-            twin.begin()

@@ -6,15 +6,15 @@ import logging
 import os
 import re
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from accidents import leave, raise_value_error, wait_for_ever
-from drawing_envs import ViewingEnv
 from pairs import each
-from pool_envs import CountingEnv, Diary, DiceEnv, Gate, HookedEnv, assert_same, begun, counting, hooked
+from pool_envs import CountingEnv, Diary, DiceEnv, HookedEnv, assert_same, begun, counting, hooked
 from programs import Script
 
 import remuda
@@ -22,7 +22,6 @@ from remuda import EnvError, FaultPolicy, InvalidEnvError, Pool, StartTimeoutErr
 from remuda._engine.startup import auto
 from remuda.stats import WorkerChoice
 
-START_METHODS = ["forkserver", "spawn", "fork"]
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
 
@@ -45,12 +44,6 @@ def finds(monkeypatch: pytest.MonkeyPatch, patient: None) -> Any:
         monkeypatch.setattr(auto, "choose", lambda *_: WorkerChoice(num_workers, backend, "the test says so"))
 
     return found
-
-
-@pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Treats each build as slow, so that no trial is made."""
-    monkeypatch.setattr(auto, "LONGEST_BUILD", 0.0)
 
 
 # -- the choice ------------------------------------------------------------------------------------------------
@@ -89,6 +82,7 @@ def test_the_choice_is_logged_and_shown(finds: Any, caplog: pytest.LogCaptureFix
         ({"faults": "restart"}, None),
         ({"faults": FaultPolicy(renew_every=3)}, None),
         ({"spares": 1}, None),
+        ({"lazy": True}, None),
         ({"resets_ahead": True}, None),
         ({"autoreset": "background"}, None),
         ({"backend": "thread"}, None),
@@ -127,14 +121,6 @@ def test_the_caller_steps_the_envs_if_backend_auto_finds_it_fastest(finds: Any, 
         assert pool.reset(seed=1).obs[:, 0].tolist() == [0, 1, 2]
         assert diary.lines()[-3:] == [str(os.getpid())] * 3
         assert str(os.getpid()) not in diary.lines()[:-3]  # the trial ran in another process
-
-
-def test_envs_of_several_kinds_are_not_tried(diary: Diary) -> None:
-    envs = [lambda: HookedEnv(0, build=lambda _: diary.note("a")), lambda: HookedEnv(1)]
-    with Pool(envs, num_workers="auto") as pool:
-        assert diary.lines() == ["a"]
-        assert pool.num_workers == 2
-        assert "their factories differ" in str(pool.choice)
 
 
 # -- results are unchanged -------------------------------------------------------------------------------------
@@ -190,42 +176,54 @@ def test_an_env_that_was_stepped_is_not_kept(finds: Any, diary: Diary) -> None:
             os.kill(int(tried.pop()), 0)
 
 
-@pytest.mark.usefixtures("hasty")
-@pytest.mark.parametrize("start_method", START_METHODS)
-def test_an_env_that_builds_slowly_is_built_once_and_not_tried(start_method: Any, diary: Diary) -> None:
-    def build(env: Any) -> None:
-        diary.note("build", env.tag, remuda.worker_info())
-
-    envs = hooked(3, (0, 1, 2), build=build, step=lambda *_: diary.note("step"))
-    with Pool(envs, num_workers="auto", start_method=start_method) as pool:
-        assert pool.num_workers == 3
-        assert "is not built again for a trial" in str(pool.choice)
-        expected = [f"build {i} WorkerInfo(index={i}, num_workers=3, env_ids=({i},), device=None)" for i in range(3)]
-        assert sorted(diary.lines()) == expected
-        assert pool.reset().obs[:, 0].tolist() == [0, 1, 2]
-
-
-class ShownEnv(CountingEnv):
+class ShownEnv(HookedEnv):
     render_mode = "human"
 
 
-@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize(
-    ("env_fn", "why"),
+    ("kinds", "options", "longest_build", "why"),
     [
-        (ShownEnv, "it shows itself on a screen"),
-        (ViewingEnv, r"it draws in its steps \(render_mode='rgb_array'\), and envs that draw need"),
+        *(
+            ([HookedEnv] * 3, {"start_method": method}, 0.0, "is not built again for a trial")
+            for method in ("forkserver", "spawn", "fork")
+        ),
+        ([HookedEnv, ShownEnv], {}, 1e9, "their factories differ"),
+        ([ShownEnv] * 2, {}, 1e9, "it shows itself on a screen"),
+        ([HookedEnv] * 2, {"backend": "thread"}, 1e9, "in this process"),
     ],
 )
-def test_an_env_that_draws_is_built_once_and_not_tried(env_fn: Any, why: str) -> None:
-    with Pool([env_fn] * 3, num_workers="auto", start_method="fork") as pool:
+def test_envs_that_are_not_tried_are_built_once_in_a_worker_each(
+    kinds: list[Any], options: Any, longest_build: float, why: str, diary: Diary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(env: Any) -> None:
+        diary.note("build", env.tag, remuda.worker_info())
+
+    def step(*_: Any) -> None:
+        diary.note("step")
+
+    monkeypatch.setattr(auto, "LONGEST_BUILD", longest_build)
+    n = len(kinds)
+    with Pool(
+        [partial(kind, i, build=build, step=step) for i, kind in enumerate(kinds)], num_workers="auto", **options
+    ) as pool:
+        assert pool.num_workers == n
+        assert why in str(pool.choice)
+        expected = [f"build {i} WorkerInfo(index={i}, num_workers={n}, env_ids=({i},), device=None)" for i in range(n)]
+        assert sorted(diary.lines()) == expected
+        assert pool.reset().obs[:, 0].tolist() == list(range(n))
+
+
+def test_auto_gives_each_spare_a_worker() -> None:
+    with Pool([CountingEnv] * 3, num_workers="auto", spares=1) as pool:
         assert pool.num_workers == 3
-        assert re.search(why, str(pool.choice))
+        assert "spares" in str(pool.choice)
 
 
-@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("faults", ["raise", "restart"])
-def test_the_worker_of_the_trial_has_deaths_and_restarts_like_others(faults: Any) -> None:
+def test_the_worker_of_the_trial_has_deaths_and_restarts_like_others(
+    faults: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto, "LONGEST_BUILD", 0.0)  # so that no trial is made
     envs = hooked(2, (0, 1), step=lambda _, action: leave() if action == 9 else None)
     with begun(envs, num_workers="auto", faults=faults, start_method="fork", seed=1) as pool:
         if faults == "raise":
@@ -240,19 +238,22 @@ def test_the_worker_of_the_trial_has_deaths_and_restarts_like_others(faults: Any
 
 
 @pytest.mark.parametrize(
-    ("ends", "error", "text"),
+    ("ends", "start_timeout", "error", "text"),
     [
-        (raise_value_error, EnvError, r"env 0 \(worker 0\) raised ValueError in build: broken"),
-        (leave, WorkerDiedError, "worker 0"),
+        (raise_value_error, None, EnvError, r"env 0 \(worker 0\) raised ValueError in build: broken"),
+        (leave, None, WorkerDiedError, "worker 0"),
+        (wait_for_ever, 1, StartTimeoutError, r"start_timeout=1 s, got no answer for the envs \[0\]"),
     ],
 )
-def test_a_factory_that_fails_is_called_once(ends: Any, error: type[Exception], text: str, diary: Diary) -> None:
+def test_a_factory_that_fails_or_hangs_is_called_once(
+    ends: Any, start_timeout: Any, error: type[Exception], text: str, diary: Diary
+) -> None:
     def build(env: Any) -> None:
         diary.note(env.tag)
         ends()
 
     with pytest.raises(error, match=text):
-        Pool(hooked(3, (0, 1, 2), build=build), num_workers="auto")
+        Pool(hooked(3, (0, 1, 2), build=build), num_workers="auto", start_timeout=start_timeout)
     assert diary.lines() == ["0"]
 
 
@@ -261,62 +262,37 @@ NAMES_TRIAL = (
 )
 
 
-@pytest.mark.parametrize("backend", ["process", "serial"])
+RAISED = r"^env 0 \(worker 0\) raised ValueError in build: broken"
+NO_ENV = r"^expected env_fns\[0\] to return a gymnasium.Env, got 3 .*"
+
+
 @pytest.mark.parametrize(
-    ("ends", "error", "text"),
+    ("ends", "backend", "error", "text", "then"),
     [
-        (raise_value_error, EnvError, r"env 0 \(worker 0\) raised ValueError in build: broken"),
-        (lambda: 3, InvalidEnvError, r"expected env_fns\[0\] to return a gymnasium.Env, got 3 .*"),
+        (raise_value_error, "process", EnvError, RAISED, "$"),
+        (raise_value_error, "serial", EnvError, RAISED, "$"),
+        (lambda: 3, "process", InvalidEnvError, NO_ENV, "$"),
+        (lambda: 3, "serial", InvalidEnvError, NO_ENV, "$"),
+        (leave, "process", WorkerDiedError, "in build: it exited with code 3", ""),
+        (wait_for_ever, "process", StartTimeoutError, r"envs \[0, 1\].*", "\n  worker 0 was in"),
     ],
 )
 def test_the_error_of_a_second_build_of_env_0_names_the_trial(
-    ends: Any, error: type[Exception], text: str, backend: Any, diary: Diary, finds: Any
+    ends: Any, backend: Any, error: type[Exception], text: str, then: str, diary: Diary, finds: Any
 ) -> None:
     def build() -> Any:
         diary.note(0)
         return CountingEnv() if len(diary.lines()) == 1 else ends()
 
     finds(1, backend)
-    with pytest.raises(error, match=rf"^{text}{NAMES_TRIAL}, as in num_workers=1$"):
-        Pool([build] * 2, num_workers="auto")
-
-
-def test_the_error_of_a_death_in_a_second_build_names_the_trial(diary: Diary, finds: Any) -> None:
-    def build() -> Any:
-        diary.note(0)
-        info = remuda.worker_info()
-        is_second = len(diary.lines()) > 1 and info is not None and info.index == 0
-        return leave() if is_second else CountingEnv()
-
-    finds(2)
-    with pytest.raises(WorkerDiedError, match=f"in build: it exited with code 3{NAMES_TRIAL}"):
-        Pool([build] * 2, num_workers="auto")
-
-
-def test_the_error_of_a_second_build_that_hangs_names_the_trial(diary: Diary, finds: Any, tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-
-    def build() -> Any:
-        diary.note(0)
-        return CountingEnv() if len(diary.lines()) == 1 else gate.wait()
-
-    finds(2)
-    with pytest.raises(
-        StartTimeoutError, match=rf"envs \[0, 1\].*{NAMES_TRIAL}, as in num_workers=2\n  worker 0 was in"
-    ):
-        Pool([build] * 2, num_workers="auto", start_timeout=4)
+    with pytest.raises(error, match=rf"{text}{NAMES_TRIAL}, as in num_workers=1{then}"):
+        Pool([build] * 2, num_workers="auto", start_timeout=4 if ends is wait_for_ever else None)
 
 
 def test_the_error_of_another_build_does_not_name_the_trial(finds: Any) -> None:
     finds(2)
     with pytest.raises(EnvError, match="^env 1 .*: broken$"):
         Pool(hooked(2, build=lambda _: raise_value_error()), num_workers="auto")
-
-
-def test_a_factory_that_hangs_has_the_start_timeout(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    with pytest.raises(StartTimeoutError, match=r"start_timeout=1 s, got no answer for the envs \[0\]"):
-        Pool(hooked(2, (0, 1), build=lambda _: gate.wait()), num_workers="auto", start_timeout=1)
 
 
 @pytest.mark.usefixtures("patient")
@@ -386,15 +362,3 @@ def test_wrong_numbers_of_workers_are_refused() -> None:
         Pool([], num_workers="auto")
     with pytest.raises(ValueError, match="expected backend to be one of .*'auto'"):
         Pool(counting(3), backend="cloud")  # type: ignore[arg-type]
-
-
-def test_envs_in_threads_are_not_tried(diary: Diary) -> None:
-    with Pool(hooked(2, (0, 1), step=diary.note_process), num_workers="auto", backend="thread") as pool:
-        assert diary.lines() == []
-        assert pool.num_workers == 2 and "in this process" in str(pool.choice)
-
-
-def test_auto_gives_each_spare_a_worker() -> None:
-    with Pool([CountingEnv] * 3, num_workers="auto", spares=1) as pool:
-        assert pool.num_workers == 3
-        assert "spares" in str(pool.choice)

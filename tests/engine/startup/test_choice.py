@@ -163,48 +163,42 @@ def itself() -> Any:
 ONE = made(1)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (ONE, ONE),
-        (made(1), made(2)),
-        (made(1, length=3), made(2, length=4)),
-        (made(seed=None), made(seed=7)),
-        (made("run-1/env-0.csv"), made("run-1/env-12.csv")),
-        (made({"ports": [1, 2], "name": "a"}), made({"ports": [3, 4], "name": "a"})),
-        (functools.partial(CountingEnv, 1), functools.partial(CountingEnv, 2)),
-        (functools.partial(CountingEnv, tag=1), functools.partial(CountingEnv, tag=2)),
-        (Maker("a", 1), Maker("a", 2)),
-        (Maker("a", 1).make, Maker("a", 2).make),
-        (itself(), itself()),
-        tuple(counting(2)),
-    ],
-)
-def test_factories_that_build_the_same_kind_of_env(one: Any, other: Any) -> None:
-    assert are_alike([one, other])
+ALIKE: list[tuple[Any, Any]] = [
+    (ONE, ONE),
+    (made(1), made(2)),
+    (made(1, length=3), made(2, length=4)),
+    (made(seed=None), made(seed=7)),
+    (made("run-1/env-0.csv"), made("run-1/env-12.csv")),
+    (made({"ports": [1, 2], "name": "a"}), made({"ports": [3, 4], "name": "a"})),
+    (functools.partial(CountingEnv, 1), functools.partial(CountingEnv, 2)),
+    (functools.partial(CountingEnv, tag=1), functools.partial(CountingEnv, tag=2)),
+    (Maker("a", 1), Maker("a", 2)),
+    (Maker("a", 1).make, Maker("a", 2).make),
+    (itself(), itself()),
+    (counting(2)[0], counting(2)[1]),
+]
+DIFFERENT: list[tuple[Any, Any]] = [
+    (CountingEnv, HookedEnv),
+    (lambda: CountingEnv(1), lambda: HookedEnv(1)),
+    (lambda: made("CartPole"), lambda: made("Pong")),
+    (made("CartPole-v1"), made("ALE/Pong-v5")),
+    (made(CountingEnv), made(LevelEnv)),
+    (made([1, 2]), made([1, 2, 3])),
+    (made({"map": "a"}), made({"map": "b"})),
+    (made({"map": "a"}), made({"level": "a"})),
+    (made(None), made("videos")),
+    (functools.partial(CountingEnv, 1), functools.partial(HookedEnv, 1)),
+    (Maker("a", 1), Maker("b", 1)),
+    (Maker("a", 1), Maker("b", 1).make),
+    (made(b"a"), made(b"b")),
+]
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (CountingEnv, HookedEnv),
-        (lambda: CountingEnv(1), lambda: HookedEnv(1)),
-        (lambda: made("CartPole"), lambda: made("Pong")),
-        (made("CartPole-v1"), made("ALE/Pong-v5")),
-        (made(CountingEnv), made(LevelEnv)),
-        (made([1, 2]), made([1, 2, 3])),
-        (made({"map": "a"}), made({"map": "b"})),
-        (made({"map": "a"}), made({"level": "a"})),
-        (made(None), made("videos")),
-        (functools.partial(CountingEnv, 1), functools.partial(HookedEnv, 1)),
-        (Maker("a", 1), Maker("b", 1)),
-        (Maker("a", 1), Maker("b", 1).make),
-        (made(b"a"), made(b"b")),
-    ],
-)
-def test_factories_that_build_different_kinds_of_env(one: Any, other: Any) -> None:
-    assert not are_alike([one, other])
-    assert not are_alike([one, one, other])
+@pytest.mark.parametrize(("pair", "alike"), [*((pair, True) for pair in ALIKE), *((pair, False) for pair in DIFFERENT)])
+def test_factories_are_alike_if_they_build_the_same_kind_of_env(pair: tuple[Any, Any], alike: bool) -> None:
+    one, other = pair
+    assert are_alike([one, other]) == alike
+    assert are_alike([one, one, other]) == alike
 
 
 def test_factories_with_large_contents_are_compared_quickly() -> None:

@@ -214,14 +214,6 @@ def test_lazy_factories_have_worker_info() -> None:
     for backend in ("process", "thread", "serial"):
         with Pool([build] * 2, backend=backend, num_workers=2, lazy=True) as pool:  # type: ignore[arg-type]
             assert pool.reset().obs[:, 0].tolist() == [0, 1]
-    with pytest.raises(TypeError, match="expected lazy to be True or False, got 1"):
-        Pool([build], lazy=1)  # type: ignore[arg-type]
-
-
-def test_lazy_pools_make_no_trial_by_default(measured_by_default: None, builds: Builds) -> None:
-    with Pool(builds.env_fns(3), lazy=True) as pool:
-        assert pool.num_workers == 3
-        assert builds.lines() == ["+0"]
 
 
 def test_set_state_builds_an_env() -> None:

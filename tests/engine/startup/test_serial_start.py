@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from accidents import leave, raise_value_error
 from pairs import each
-from pool_envs import Diary, Gate, HookedEnv, counting, gated
+from pool_envs import Diary, Gate, HookedEnv, gated
 
 from remuda import EnvError, Pool, StartTimeoutError, WorkerDiedError
 
@@ -44,17 +44,16 @@ def test_workers_start_concurrently_by_default(tmp_path: Path) -> None:
         pool.reset()
 
 
-def test_a_failed_build_is_the_last_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ends", "error", "text"),
+    [(raise_value_error, EnvError, "env 1 .*broken"), (leave, WorkerDiedError, "worker 1")],
+)
+def test_a_failed_build_is_the_last_one(ends: Any, error: type[Exception], text: str, tmp_path: Path) -> None:
     diary = Diary(tmp_path / "notes")
     first, *rest = noting(diary, 3)
-    with pytest.raises(EnvError, match="env 1 .*broken"):
-        Pool([first, raise_value_error, *rest], starts_serially=True)
+    with pytest.raises(error, match=text):
+        Pool([first, ends, *rest], starts_serially=True)
     assert diary.lines() == ["begin 0", "end 0"]
-
-
-def test_a_death_during_a_serial_start_is_raised() -> None:
-    with pytest.raises(WorkerDiedError, match="worker 1"):
-        Pool([*counting(1), leave, *counting(1)], starts_serially=True)
 
 
 def test_start_timeout_covers_all_builds_of_a_serial_start(tmp_path: Path) -> None:

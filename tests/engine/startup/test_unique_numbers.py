@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
 import socket
 import sys
 from typing import Any
 
-import gymnasium
 import pytest
-from gymnasium import spaces
+from pool_envs import CountingEnv
+from programs import kill
 
 from remuda import Pool, worker_info
 from remuda._worker.unique_number import UniqueNumber
 
 
-class Numbered(gymnasium.Env[Any, Any]):
-    observation_space = action_space = spaces.Discrete(2)
-
+class Numbered(CountingEnv):
     def __init__(self) -> None:
+        super().__init__()
         info = worker_info()
         assert info is not None
-        self.number, self.pid = info.unique, os.getpid()
+        self.number = info.unique
         assert pickle.loads(pickle.dumps(info)) == info
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        return 0, {}
-
-    def step(self, action: Any) -> Any:
-        return 0, 0.0, False, False, {}
 
     def read(self) -> int:
         info = worker_info()
@@ -71,7 +62,7 @@ def test_a_killed_worker_releases_its_number_and_its_successor_has_one() -> None
     with Pool([Numbered] * 2, num_workers=2, faults="restart") as pool:
         pool.reset()
         before = pool.get_attr("number")
-        os.kill(pool.get_attr("pid")[0], signal.SIGKILL)
+        kill(pool, 0)
         assert pool.step([0, 0]).truncations.tolist() == [True, False]
         after = pool.get_attr("number")
         assert after[1] == before[1] != after[0]

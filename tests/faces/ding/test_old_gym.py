@@ -1,4 +1,4 @@
-"""Envs of the old gym library, which the environment for DI-engine has, run in a pool and in the Gymnasium face."""
+"""Envs of the old gym library, which the environment for DI-engine has, run in a pool."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from remuda import InvalidEnvError, Pool
-from remuda.gymnasium import AsyncVectorEnv
 
 gym = pytest.importorskip("gym")
 pytest.importorskip("shimmy")
@@ -53,14 +52,6 @@ def test_an_old_env_runs_in_a_pool(backend: Any) -> None:
         assert batch.rewards.tolist() == [1, 2] and batch.infos[0]["steps"] == 1
         batch = pool.step([1, 2])
         assert batch.truncations.all() and not batch.terminations.any()
-
-
-def test_an_old_env_runs_in_the_gymnasium_face() -> None:
-    envs: Any = AsyncVectorEnv([OldEnv] * 2)
-    obs, _ = envs.reset(seed=[3, 4])
-    assert obs.tolist() == [[3, 0], [4, 0]]
-    assert envs.step(np.array([0, 1]))[1].tolist() == [0, 1]
-    envs.close()
 
 
 def test_without_shimmy_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

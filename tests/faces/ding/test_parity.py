@@ -32,8 +32,14 @@ V2 = PAIRS["SubprocessEnvManagerV2"]
 RETURNED = [name for name in ODDITIES if name != "an info that is invalid"]
 
 
-def play(manager_cls: Any, env_fns: Any, rounds: int = 12, **changes: Any) -> list[Any]:
-    """Runs a manager and returns all that a program can observe of the run."""
+def play(manager_cls: Any, env_fns: Any, rounds: int = 12, as_list: bool = True, **changes: Any) -> list[Any]:
+    """Runs a manager and returns all that a program can observe of the run.
+
+    Args:
+        as_list: Whether SubprocessEnvManagerV2 gets its actions in a list; otherwise in one array.
+    """
+    import treetensor.numpy as tnp
+
     manager = unlaunched(env_fns, manager_cls, **changes)
     manager.seed(11)
     manager.launch()
@@ -43,9 +49,14 @@ def play(manager_cls: Any, env_fns: Any, rounds: int = 12, **changes: Any) -> li
         if manager.done:
             break
         obs = manager.ready_obs
-        timesteps = manager.step({i: np.array([n, i]) for i in obs})
+        ids = manager.ready_obs_id if manager_cls in V2 else list(obs)
+        actions: Any = {i: np.array([n, i]) for i in ids}
+        if manager_cls in V2:
+            actions = list(actions.values()) if as_list else tnp.array(np.stack(list(actions.values())))
+        timesteps = manager.step(actions)
         settled(manager)
-        seen.append([obs, timesteps, dict(manager._env_states), manager._env_episode_count, manager.ready_obs_id])
+        states = dict(manager._env_states), manager._env_episode_count, manager.ready_obs_id
+        seen.append([_plain(obs), ids, _plain(timesteps), *states])
         if to_reset := [i for i, state in manager._env_states.items() if state == EnvState.NEED_RESET]:
             manager.reset(dict.fromkeys(to_reset))
     seen += [manager.done, manager.closed, manager.resets, manager.seeds]
@@ -53,15 +64,30 @@ def play(manager_cls: Any, env_fns: Any, rounds: int = 12, **changes: Any) -> li
     return [*seen, manager._env_states, manager.closed]
 
 
+def _plain(value: Any) -> Any:
+    """Returns tree tensors, also in a list, as dicts."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    is_tree = hasattr(value, "items") and type(value) is not dict
+    return {key: _plain(each) for key, each in value.items()} if is_tree else value
+
+
 def assert_alike(pair: Any, env_fns: Any, **changes: Any) -> None:
     ours, originals = (play(manager_cls, env_fns, **changes) for manager_cls in pair)
     assert_same(ours, originals)
 
 
-@each(space=SPACES, shared_memory=[True, False])
-def test_observations_equal_those_of_ding(space: str, shared_memory: bool) -> None:
-    env_fns = [partial(DriftEnv, space, wide=True)] * 3
-    assert_alike(SYNC, env_fns, shared_memory=shared_memory)
+@each(
+    kind=[
+        *({"space": space, "wide": True} for space in SPACES),
+        *({"reward": reward} for reward in REWARDS),
+        *({"oddity": oddity} for oddity in RETURNED),
+    ],
+    changes=[{}, {"reset_inplace": True}],
+)
+def test_timesteps_of_each_kind_equal_those_of_ding(kind: dict[str, Any], changes: dict[str, Any]) -> None:
+    for shared_memory in (True, False):
+        assert_alike(SYNC, [partial(DriftEnv, **kind)] * 2, rounds=6, shared_memory=shared_memory, **changes)
 
 
 def test_the_parts_of_an_observation_keep_their_order() -> None:
@@ -70,16 +96,6 @@ def test_the_parts_of_an_observation_keep_their_order() -> None:
         assert list(manager.ready_obs[0]) == list(SPACES["dict"].spaces)
         assert list(manager.step({0: 0})[0].obs) == list(SPACES["dict"].spaces)
         close(manager)
-
-
-@pytest.mark.parametrize("reward", REWARDS)
-def test_rewards_equal_those_of_ding(reward: str) -> None:
-    assert_alike(SYNC, [partial(DriftEnv, reward=reward)] * 2)
-
-
-@each(oddity=RETURNED, changes=[{}, {"reset_inplace": True}, {"shared_memory": False}])
-def test_unusual_timesteps_equal_those_of_ding(oddity: str, changes: dict[str, Any]) -> None:
-    assert_alike(SYNC, [partial(DriftEnv, oddity=oddity)] * 2, rounds=6, **changes)
 
 
 ACTIONS: dict[str, Any] = {
@@ -154,28 +170,6 @@ def test_an_async_manager_that_waits_for_all_equals_that_of_ding(episode_num: fl
     assert_alike(ASYNC, [DriftEnv] * 3, episode_num=episode_num, wait_num=3, step_wait_timeout=None)
 
 
-def play_v2(manager_cls: Any, env_fn: Any, as_list: bool, **changes: Any) -> list[Any]:
-    import treetensor.numpy as tnp
-
-    manager = unlaunched([env_fn] * 3, manager_cls, **changes)
-    manager.seed(5)
-    manager.launch()
-    seen = []
-    for _ in range(8):
-        settled(manager)
-        obs = manager.ready_obs
-        ids = manager.ready_obs_id
-        actions = [np.array([i]) for i in ids]
-        timesteps = manager.step(actions if as_list else tnp.array(np.stack(actions)))
-        seen.append([_plain(obs), ids, [_plain(timestep) for timestep in timesteps]])
-    close(manager)
-    return seen
-
-
-def _plain(tree: Any) -> Any:
-    return {key: _plain(value) for key, value in tree.items()} if hasattr(tree, "items") else tree
-
-
 @pytest.mark.parametrize(
     ("space", "as_list", "changes"),
     [
@@ -185,8 +179,8 @@ def _plain(tree: Any) -> Any:
     ],
 )
 def test_the_v2_manager_equals_that_of_ding(space: str, as_list: bool, changes: dict[str, Any]) -> None:
-    env_fn = partial(DriftEnv, space, **changes)
-    assert_same(*(play_v2(manager_cls, env_fn, as_list, reset_inplace=bool(changes)) for manager_cls in V2))
+    env_fns = [partial(DriftEnv, space, **changes)] * 3
+    assert_alike(V2, env_fns, rounds=8, as_list=as_list, reset_inplace=bool(changes))
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])

@@ -87,17 +87,20 @@ def test_the_error_for_wrong_env_fns_says_what_to_write(given: Any) -> None:
         ours.SyncSubprocessEnvManager(given)
 
 
-@pytest.mark.parametrize("context", ["fork", "forkserver"])
-def test_each_context_runs_the_env_in_another_process(context: str) -> None:
-    manager = launched([DriftEnv], context=context)
-    assert len({os.getpid(), *manager.pid}) == 2
-    manager.close()
-
-
-@pytest.mark.parametrize("options", [{"num_workers": 1}, {"backend": "thread"}, {"backend": "serial"}], ids=repr)
-def test_options_of_the_pool_are_accepted(options: Any) -> None:
-    manager = launched([DriftEnv] * 3, remuda=options)
-    assert len(set(manager.pid)) == 1
+@pytest.mark.parametrize(
+    ("options", "processes"),
+    [
+        ({"context": "fork"}, 4),
+        ({"context": "forkserver"}, 4),
+        ({"remuda": {"num_workers": 1}}, 2),
+        ({"remuda": {"backend": "thread"}}, 1),
+        ({"remuda": {"backend": "serial"}}, 1),
+    ],
+    ids=str,
+)
+def test_envs_run_in_the_processes_of_the_chosen_workers(options: Any, processes: int) -> None:
+    manager = launched([DriftEnv] * 3, **options)
+    assert len({os.getpid(), *manager.pid}) == processes
     assert list(manager.step({0: 1, 2: 1})) == [0, 2]
     manager.close()
 
@@ -159,38 +162,32 @@ def test_an_env_that_does_not_run_is_not_stepped(manager: Any) -> None:
     assert list(manager.step({1: 0})) == [1]
 
 
-@pytest.mark.parametrize("which", range(2), ids=["ours", "original"])
-@pytest.mark.parametrize("name", PAIRS)
-def test_unknown_env_ids_raise_as_in_ding(name: str, which: int) -> None:
-    manager = launched([DriftEnv] * 2, PAIRS[name][which])
-    for reset_param in ({7: None}, {-1: None}, {0: None, 2: {}}):
-        with pytest.raises(KeyError):
-            manager.reset(reset_param)
-    if name == "AsyncSubprocessEnvManager":
-        with pytest.raises(AssertionError):
-            manager.step({})
-    else:
-        assert not manager.step({} if name == "SyncSubprocessEnvManager" else [])
-    if name != "SubprocessEnvManagerV2":
-        with pytest.raises(KeyError):
-            manager.step({7: 0})
-    close(manager)
-
-
-def test_an_unknown_env_id_changes_nothing(manager: Any) -> None:
+@pytest.mark.parametrize("manager_cls", MANAGERS)
+def test_an_unknown_env_id_raises_a_key_error_as_in_ding_and_changes_nothing(manager_cls: Any) -> None:
+    manager = launched([DriftEnv] * 3, manager_cls)
     for call in (
         lambda: manager.reset({7: {"level": 1}}),
+        lambda: manager.reset({-1: None}),
+        lambda: manager.reset({0: None, 7: {}}),
         lambda: manager.reward_shaping(7, []),
         lambda: manager.enable_save_figure(-1, "there"),
     ):
         with pytest.raises(KeyError, match=r"from 0 to 2, got \[(7|-1)\]"):
             call()
+    if manager_cls is not MANAGERS[2]:
+        with pytest.raises(KeyError):
+            manager.step({7: 0})
+    if manager_cls is ASYNC:
+        with pytest.raises(AssertionError):
+            manager.step({})
+    else:
+        assert not manager.step([] if manager_cls is MANAGERS[2] else {})
     assert manager.ready_obs_id == [0, 1, 2]
     assert manager.resets == [[{}]] * 3
-    other = ours.SyncSubprocessEnvManager([DriftEnv] * 2)
-    with pytest.raises(KeyError, match=r"got \[2\]"):
-        other.launch({1: None, 2: None})
-    assert other.closed
+    manager.close()
+    with pytest.raises(KeyError, match=r"got \[3\]"):
+        manager.launch({0: None, 1: None, 3: None})
+    assert manager.closed
 
 
 def gated(steps: int, gate: Gate, length: int = 9) -> Callable[[], Any]:
@@ -301,10 +298,13 @@ def test_a_manager_can_be_copied_before_launch() -> None:
         assert twin.env_num == 2
 
 
-def test_calls_reach_one_env(manager: Any) -> None:
+def test_calls_reach_one_env_and_pictures_come_from_each(manager: Any) -> None:
     assert manager.reward_shaping(1, [{"a": 1}]) == [{"a": 1, "shaped": manager.pid[1]}]
     manager.enable_save_figure(2, "there")
     assert manager.replays == [[], [], ["figure there"]]
+    images = manager.ready_imgs
+    assert list(images) == [0, 1, 2]
+    assert all(image.shape == (2, 2, 3) for image in images.values())
 
 
 @pytest.mark.parametrize("path", ["here", ["a", "b"]])
@@ -314,12 +314,6 @@ def test_replays_requested_before_launch_are_saved(path: Any) -> None:
     manager.launch()
     assert manager.replays == ([["here"], ["here"]] if path == "here" else [["a"], ["b"]])
     manager.close()
-
-
-def test_ready_imgs_returns_a_picture_of_each_env(manager: Any) -> None:
-    images = manager.ready_imgs
-    assert list(images) == [0, 1, 2]
-    assert all(image.shape == (2, 2, 3) for image in images.values())
 
 
 class Blind(DriftEnv):

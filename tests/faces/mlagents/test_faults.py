@@ -1,11 +1,14 @@
-"""Faults of Unity environments: a killed worker is replaced, and errors are Unity's exceptions."""
+"""Faults of Unity environments: errors are Unity's exceptions, and within quotas a new env replaces a lost one."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from accidents import kill_myself
+from accidents import kill_myself, stop_myself
 from mlagents_envs.exception import (
     UnityCommunicationException,
     UnityCommunicatorStoppedException,
@@ -15,19 +18,27 @@ from mlagents_envs.exception import (
 from mlagents_face_envs import (
     CrowdEnv,
     Policy,
+    TestEnv,
     faulty,
+    gated,
     limits,
     manager,
     obs_of,
+    original,
     step_until_it_fails,
     steps_of,
     unity,
 )
+from pairs import each
+from pool_envs import Gate
 
-from remuda import EnvError, RemoteTraceback, RemudaError
-from remuda.mlagents import WorkerDiedError
+from remuda import EnvError, FaultPolicy, RemoteTraceback, RemudaError, StateError
+from remuda.mlagents import EnvTimeoutError, WorkerDiedError
+from remuda.mlagents import subprocess_env_manager as module
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+
+TIME_OUT = unity(UnityTimeOutException)
 
 
 # -- a killed worker -------------------------------------------------------------------------------------
@@ -154,4 +165,251 @@ def test_with_faults_raise_nothing_is_restarted() -> None:
     with pytest.raises(UnityEnvironmentException, match="an accident"):
         step_until_it_fails(made)
     assert made.restart_counts == [0, 0]
+    made.close()
+
+
+# -- quotas ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "restarts"),
+    [
+        (limits(lifetime=10, at_once=1), 1),
+        (limits(lifetime=2, at_once=5), 2),
+        (limits(lifetime=2, at_once=-1), 2),
+        (limits(lifetime=-1, at_once=3), 3),
+        (limits(lifetime=3, at_once=1, period=0), 3),
+        (limits(lifetime=0, at_once=-1), 0),
+    ],
+)
+def test_restarts_stop_at_the_quota(options: Any, restarts: int) -> None:
+    made = manager(faulty(TIME_OUT), 1, options, backend="thread")
+    made.reset({})
+    with pytest.raises(UnityTimeOutException):
+        step_until_it_fails(made)
+    assert made.restart_counts == [restarts]
+    made.close()
+
+
+def test_without_a_quota_restarts_never_stop() -> None:
+    made = manager(faulty(TIME_OUT), 1, limits(lifetime=-1, at_once=-1), backend="thread")
+    made.reset({})
+    while made.restart_counts[0] < 12:
+        made.get_steps()
+    made.close()
+
+
+# -- faults in a reset or a build --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accident", [kill_myself, TIME_OUT])
+def test_a_reset_that_fails_is_repeated(accident: Any, tmp_path: Path) -> None:
+    made = manager(faulty(accident, "reset", path=tmp_path / "once"))
+    made.reset({"gravity": 3.0})
+    made.get_steps()
+    made.reset({"gravity": 4.0})
+    assert [obs_of(step)[1:3] for step in made.first_step_infos] == [[1, 0], [2, 0]]
+    assert made.restart_counts == [1, 0]
+    made.close()
+
+
+@each(
+    where__use=[
+        ("build", lambda made: made.reset({})),
+        ("reset", lambda made: made.reset({})),
+        ("build", lambda made: made.training_behaviors),
+    ],
+    accident__error=[(kill_myself, WorkerDiedError), (unity(UnityEnvironmentException), UnityEnvironmentException)],
+)
+def test_an_env_that_fails_before_its_first_step_is_not_restarted(
+    where: str, use: Any, accident: Any, error: type[Exception]
+) -> None:
+    made = manager(faulty(accident, where, at=1))
+    with pytest.raises(error):
+        use(made)
+    assert made.restart_counts == [0, 0]
+    made.close()
+
+
+def test_a_restart_that_fails_counts_as_well(tmp_path: Path) -> None:
+    class Unlucky(TestEnv):
+        """An env that can no longer be built after it was killed."""
+
+        def __init__(self, *args: Any, **hooks: Any) -> None:
+            if any(tmp_path.iterdir()):
+                raise UnityEnvironmentException("no licence")
+            super().__init__(*args, **hooks)
+
+    made = manager(faulty(kill_myself, path=tmp_path / "once", kind=Unlucky), 1, limits(at_once=2))
+    made.reset({})
+    with pytest.raises(UnityEnvironmentException, match="no licence"):
+        step_until_it_fails(made)
+    assert made.restart_counts == [2]
+    made.close()
+
+
+class MessageCountingEnv(TestEnv):
+    """Observes its resets, and how often it received the parameters gravity and wind and news of a training."""
+
+    academy_capabilities = SimpleNamespace(trainingAnalytics=True)
+
+    def get_steps(self, behavior_name: str) -> Any:
+        decisions, ends = super().get_steps(behavior_name)
+        messages = [bytes(message) for message in self.channels[0].message_queue]
+        counts = [sum(name in message for message in messages) for name in (b"gravity", b"wind")]
+        # The first message of the last channel only announces that an env exists, so it is not counted.
+        decisions.obs[0][0] = [self.resets, *counts, len(self.channels[3].message_queue) - 1]
+        return decisions, ends
+
+
+def counting_messages(accident: Any, path: Path, **options: Any) -> Any:
+    """Returns a manager whose only env has received both parameters and news of a training, and has an accident."""
+    made = manager(faulty(accident, path=path / "once", kind=MessageCountingEnv), 1, **options)
+    made.reset({"gravity": 3.0})
+    made.set_env_parameters({"wind": 2.0})
+    made.on_training_started("b", original.TrainerSettings())
+    return made
+
+
+@pytest.mark.parametrize(
+    ("accident", "options", "steps", "expected"),
+    [
+        (kill_myself, {}, 3, [1, 1, 1, 1]),
+        (TIME_OUT, {}, 3, [1, 1, 1, 1]),
+        (kill_myself, {"reset_all_on_restart": True}, 2, [1, 1, 2, 1]),  # its reset sends the parameters once more
+    ],
+)
+def test_a_rebuilt_env_receives_all_parameters_again(
+    accident: Any, options: Any, steps: int, expected: list[int], tmp_path: Path
+) -> None:
+    made = counting_messages(accident, tmp_path, **options)
+    first, *_, again = steps_of(made, 0, steps)
+    assert obs_of(first) == [1, 1, 1, 1]
+    assert obs_of(again) == expected
+    made.close()
+
+
+def test_an_env_rebuilt_after_a_raised_fault_receives_all_parameters_again(tmp_path: Path) -> None:
+    made = counting_messages(unity(LookupError), tmp_path)
+    with pytest.raises(LookupError):
+        step_until_it_fails(made)
+    made.reset({"gravity": 4.0})
+    # received gravity twice: the value before the fault, and the new value
+    assert obs_of(made.first_step_infos[0]) == [1, 2, 1, 1]
+    made.close()
+
+
+def test_an_env_that_misses_its_deadline_is_restarted_within_the_quota() -> None:
+    made = manager(faulty(stop_myself), faults=FaultPolicy("restart", step_timeout=0.3))
+    made.reset({})
+    _, cut, again = steps_of(made, 0, 3)
+    assert cut.current_all_step_result["b"][1].interrupted.tolist() == [True]
+    assert obs_of(again)[1:3] == [1, 0]
+    with pytest.raises(EnvTimeoutError, match="step_timeout=0.3") as caught:
+        step_until_it_fails(made)
+    assert isinstance(caught.value, UnityTimeOutException)
+    assert isinstance(caught.value, UnityCommunicationException)
+    made.close()
+
+
+def test_a_death_restarts_all_envs_of_the_worker(tmp_path: Path) -> None:
+    made = manager(faulty(kill_myself, path=tmp_path / "once"), 3, num_workers=2, options=limits(at_once=5))
+    made.reset({})
+    _, cut, again = steps_of(made, 0, 3)
+    assert cut.current_all_step_result["b"][1].interrupted.tolist() == [True]
+    assert obs_of(again)[1:3] == [1, 0]
+    while made.restart_counts[1] == 0:
+        made.get_steps()
+    assert made.restart_counts == [1, 1, 0]
+    made.close()
+
+
+# -- reset_all_on_restart ----------------------------------------------------------------------------------
+
+
+def test_reset_all_on_restart_resets_all_envs(tmp_path: Path) -> None:
+    made = manager(faulty(kill_myself, path=tmp_path / "once"), reset_all_on_restart=True)
+    made.reset({})
+    made.agent_managers["b"] = agents = Mock()
+    found: list[Any] = []
+    while made.restart_counts == [0, 0]:
+        found = made._step()
+    assert [obs_of(step)[:3] for step in found] == [[0, 1, 0], [1, 2, 0]]
+    agents.end_episode.assert_called_once()
+    assert made.first_step_infos == []
+    assert not any(worker.waiting for worker in made.env_workers)
+    made.close()
+
+
+def test_with_reset_all_on_restart_a_stuck_worker_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(tmp_path)
+
+    class Stuck(TestEnv):
+        def step(self) -> None:
+            super().step()
+            if self.worker_id == 1 and self.steps == 2:
+                kill_myself()
+
+    monkeypatch.setattr(module, "_DRAIN_TIMEOUT", 0.2)
+    made = manager(gated(gate, Stuck), reset_all_on_restart=True)
+    made.reset({})
+    with pytest.raises(TimeoutError, match=r"Workers \{0\} stuck in waiting state"):
+        step_until_it_fails(made)
+    with pytest.raises(StateError, match="call reset first"):
+        made.get_steps()
+    gate.let_pass()
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("where", "at", "fail"),
+    [
+        ("step", 2, step_until_it_fails),
+        ("reset", 2, lambda made: made.reset({})),
+        ("build", 1, lambda made: made.training_behaviors),
+    ],
+)
+def test_after_an_error_without_a_restart_the_envs_must_be_reset(
+    where: str, at: int, fail: Any, tmp_path: Path
+) -> None:
+    made = manager(faulty(unity(LookupError), where, at, tmp_path / "once"), backend="thread")
+    if where != "build":
+        made.reset({})
+    with pytest.raises(LookupError, match="an accident"):
+        fail(made)
+    for _ in range(2):
+        with pytest.raises(StateError, match="call reset first"):
+            made.get_steps()
+    made.reset({})
+    assert obs_of(made.first_step_infos[0])[1:3] == [1, 0]
+    assert len(steps_of(made, 0, 2)) == 2
+    made.close()
+
+
+def test_a_reset_after_an_error_raises_no_errors_of_other_envs_from_before() -> None:
+    failed = set()
+
+    class Failing(TestEnv):
+        def step(self) -> None:
+            super().step()
+            if self.worker_id not in failed:
+                failed.add(self.worker_id)
+                raise LookupError("an accident")
+
+    made = manager(Failing, backend="thread")
+    made.reset({})
+    with pytest.raises(LookupError, match="an accident"):
+        step_until_it_fails(made)
+    made.reset({})
+    assert [obs_of(step)[1:3] for step in made.first_step_infos] == [[1, 0], [1, 0]]
+    assert len(steps_of(made, 0, 2)) == 2
+    made.close()
+
+
+def test_get_steps_raises_if_no_env_can_step() -> None:
+    made = manager(TestEnv, 1, backend="thread")
+    made.reset({})
+    made.env_workers[0].waiting = True
+    with pytest.raises(StateError, match="call reset first"):
+        made.get_steps()
     made.close()

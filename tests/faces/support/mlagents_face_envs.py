@@ -66,16 +66,10 @@ def decisions(obs: Any, agent_ids: Any, rewards: Any = 0.0, groups: Any = 0, mas
     )
 
 
-def ends(obs: Any, agent_ids: Any, rewards: Any, interrupted: bool = False, groups: Any = 0) -> TerminalSteps:
-    n = len(agent_ids)
-    return TerminalSteps(
-        [np.asarray(obs, np.float32)],
-        np.full(n, rewards, np.float32),
-        np.full(n, interrupted),
-        np.array(agent_ids, np.int32),
-        np.full(n, groups, np.int32),
-        np.full(n, rewards, np.float32) * 10,
-    )
+def ends(obs: Any, agent_ids: Any, rewards: Any, groups: Any = 0) -> TerminalSteps:
+    last = decisions(obs, agent_ids, rewards, groups)
+    interrupted = np.zeros(len(agent_ids), np.bool_)
+    return TerminalSteps(last.obs, last.reward, interrupted, last.agent_id, last.group_id, last.group_reward)
 
 
 class TestEnv(BaseEnv):
@@ -243,14 +237,12 @@ def unity(error: type[BaseException]) -> Hook:
 
 
 class Policy:
-    """Derives actions from the observations, and records the worker of each request."""
+    """Derives actions from the observations."""
 
     def __init__(self, continuous: int = 1, discrete: tuple[int, ...] = ()) -> None:
         self._spec = ActionSpec(continuous, discrete)
-        self.workers_served: list[int] = []
 
     def get_action(self, steps: DecisionSteps, worker_id: int) -> ActionInfo:
-        self.workers_served.append(worker_id)
         seen = np.array([float(obs.sum()) for obs in steps.obs[0]], np.float32).reshape(-1, 1)
         action = ActionTuple(
             np.repeat(seen % 5, self._spec.continuous_size, axis=1),
