@@ -14,14 +14,9 @@ import gymnasium
 import numpy as np
 import pytest
 from pool_envs import CountingEnv, Gate, counting, gated, hooked
-from programs import Script, end_process, holdings, kill, pids_of, step_until_restarted
+from programs import Script, holdings, kill, pids_of, step_until_restarted
 
-from remuda import (
-    Pool,
-    StartTimeoutError,
-    WorkerDiedError,
-    worker_info,
-)
+from remuda import Pool, StartTimeoutError, worker_info
 from remuda._backends.waiting import Deadline
 
 
@@ -339,33 +334,3 @@ def test_the_error_of_a_failed_preload(
     with Pool(counting(1)) as pool:
         assert pool.reset().obs.shape == (1, 4)
     assert holdings()["children"] <= before + 1
-
-
-def test_the_fork_server_may_be_killed() -> None:
-    def parent(env: Any) -> int:
-        return os.getppid()
-
-    with Pool(counting(2)) as pool:
-        (server, _) = pool.apply(parent)
-        end_process(server)
-        pool.reset()
-        assert pool.step([1, 2]).rewards.tolist() == [1, 2]  # its workers remain alive
-        with Pool(counting(1)) as other:
-            assert other.apply(parent) != [server]
-        kill(pool, 0)
-        with pytest.raises(
-            WorkerDiedError, match="its exit code is unknown|killed by SIGKILL"
-        ):  # the exit code may have been sent to this process
-            pool.step([1, 2])
-    assert not any(worker.is_alive() for worker in pool.workers)
-
-
-def test_several_pools_at_once() -> None:
-    with Pool(counting(2)) as one, Pool(counting(2)) as other, Pool(counting(2), backend="thread") as third:
-        for pool in (one, other, third):
-            pool.reset()
-        for i in range(50):
-            for k, pool in enumerate((one, other, third)):
-                pool.send([i, 3 * i + k])
-            for k, pool in enumerate((third, one, other)):
-                assert pool.recv().rewards.tolist() == [i, 3 * i + (k - 1) % 3]
