@@ -26,7 +26,8 @@ START_METHODS = ("forkserver", "fork")  # `test_start_methods.py` has all
 
 # By this setting a process adopts its descendants' orphans without being process 1.
 TAKES_IN_ORPHANS = """
-import select, simulators
+import simulators
+from programs import collect, end_process, kill, step_until_restarted
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
 
 def children():
@@ -39,26 +40,37 @@ def zombies():
 """
 
 RESTARTS = """
-fns = [lambda: HookedEnv(step=lambda env, action: kill_myself() if action else CountingEnv.step(env, action))] * 2
-with Pool(fns, start_method=METHOD, faults="restart") as pool:
+with Pool(counting(2), start_method=METHOD, faults="restart") as pool:
     pool.reset()
     for _ in range(2):
         pool.apply(lambda env: simulators.start_all())
-        pool.step([1, 0])
-        pool.step([0, 0])
+        step_until_restarted(pool, 0, kill(pool, 0))
     say(zombies())
 say(zombies())
 pool = Pool(counting(2), start_method=METHOD)
 pool.apply(lambda env: simulators.start_all())
 pool.close(terminate=True)
 say(zombies())
+
+def interrupted(env):
+    simulators.start_all()
+    os.kill(OWNER, signal.SIGINT)
+    wait_for_ever()
+
+OWNER = os.getpid()
+try:
+    Pool(hooked(2, build=interrupted), start_method=METHOD)
+except KeyboardInterrupt:
+    say(zombies())
 """
+
+REPORTS = 4
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 def test_orphans_are_reaped(start_method: str, script: Callable[..., Script]) -> None:
-    run = script(f"from accidents import kill_myself\nMETHOD = {start_method!r}" + TAKES_IN_ORPHANS + RESTARTS)
-    for _ in range(3):
+    run = script(f"METHOD = {start_method!r}" + TAKES_IN_ORPHANS + RESTARTS)
+    for _ in range(REPORTS):
         assert run.read_line() == []
     assert run.await_end()[:2] == (0, "")
 
@@ -68,12 +80,10 @@ def test_orphans_of_process_1_are_reaped(script: Callable[..., Script], tmp_path
     if subprocess.run([*unshare, "true"], check=False, stderr=subprocess.DEVNULL).returncode != 0:
         pytest.skip("no process can be the first one here")
     (tmp_path / "first.py").write_text(
-        "from script_head import *\nfrom accidents import kill_myself\nassert os.getpid() == 1\nMETHOD = 'forkserver'"
-        + TAKES_IN_ORPHANS
-        + RESTARTS
+        "from script_head import *\nassert os.getpid() == 1\nMETHOD = 'forkserver'" + TAKES_IN_ORPHANS + RESTARTS
     )
     run = script(f"os.execvp('unshare', {[*unshare, sys.executable, str(tmp_path / 'first.py')]!r})")
-    for _ in range(3):
+    for _ in range(REPORTS):
         assert run.read_line() == []
     run.await_end()
 
@@ -83,19 +93,14 @@ def test_orphans_that_ended_by_themselves_are_reaped(script: Callable[..., Scrip
     run = script(
         TAKES_IN_ORPHANS
         + """
-def end(pid):
-    pidfd = os.pidfd_open(pid)
-    os.kill(pid, signal.SIGKILL)
-    select.select([pidfd], [], [])
-    os.close(pidfd)
 
 with Pool(counting(1)) as pool:
     pool.reset()
     for pid in pool.apply(lambda env: [simulators.in_a_session(), simulators.as_a_daemon()])[0]:
-        end(pid)
+        end_process(pid)
     (late,) = pool.apply(lambda env: simulators.without_the_key())
 say(zombies())
-end(late)
+end_process(late)
 while Path(f"/proc/{late}").exists():
     assert str(late) not in children()
 say("reaped")
@@ -112,7 +117,6 @@ def test_workers_that_a_fork_server_did_not_reap_are_reaped(end: str, script: Ca
     run = script(
         TAKES_IN_ORPHANS
         + f"""
-from programs import collect
 pool = Pool(counting(3), faults=FaultPolicy("restart", backoff=0))
 (server, *_), workers = pool.apply(lambda env: os.getppid()), pids(pool)
 pool.reset()
@@ -131,28 +135,6 @@ say(zombies())
     assert run.read_line() == [False, True, True]
     if end.startswith("os.kill"):
         assert run.read_line() == [3, 4]
-    assert run.read_line() == []
-    assert run.await_end()[:2] == (0, "")
-
-
-@pytest.mark.parametrize("start_method", START_METHODS)
-def test_an_interrupt_while_envs_are_built_leaves_no_zombie(start_method: str, script: Callable[..., Script]) -> None:
-    run = script(
-        TAKES_IN_ORPHANS
-        + f"""
-def build(env):
-    simulators.start_all()
-    os.kill(OWNER, signal.SIGINT)
-    wait_for_ever()
-
-OWNER = os.getpid()
-fns = [CountingEnv, lambda: HookedEnv(build=build)]
-try:
-    Pool(fns, start_method="{start_method}")
-except KeyboardInterrupt:
-    say(zombies())
-"""
-    )
     assert run.read_line() == []
     assert run.await_end()[:2] == (0, "")
 
