@@ -18,11 +18,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pool_envs import assert_same
 
 from remuda._wire import channel
 from remuda._wire.channel import LocalChannel, NonsenseError, SocketChannel, _Piece
-from remuda._wire.pickling import dump, load
 
 
 @pytest.fixture
@@ -175,41 +173,6 @@ def test_descriptors_are_passed(pair: tuple[SocketChannel, SocketChannel]) -> No
     one.send([b"no descriptors"])
     with pytest.raises(EOFError):
         other.recv_fds(1)
-
-
-# -- pickling --------------------------------------------------------------------------------------------
-
-VALUES = st.recursive(
-    st.one_of(
-        st.none(),
-        st.integers(),
-        st.floats(allow_nan=False),
-        st.text(),
-        st.binary(),
-        st.builds(np.arange, st.integers(0, 50)),
-        st.builds(lambda n: np.asfortranarray(np.arange(2.0 * n).reshape(2, n)), st.integers(0, 9)),
-        st.builds(lambda n: np.arange(4 * n)[::-3], st.integers(0, 9)),
-        st.builds(lambda n: np.full(n, "é", dtype=object), st.integers(0, 3)),
-    ),
-    lambda inner: st.one_of(st.lists(inner), st.tuples(inner), st.dictionaries(st.text(), inner)),
-    max_leaves=8,
-)
-
-
-@given(VALUES)
-@settings(max_examples=100, deadline=None)
-def test_values_are_unpickled_unchanged(value: Any) -> None:
-    copy = load([bytearray(part) for part in dump(value)])
-    assert_same(copy, value)
-    for array in copy if isinstance(copy, (list, tuple)) else [copy]:
-        assert not isinstance(array, np.ndarray) or array.flags.writeable
-
-
-def test_big_arrays_travel_out_of_band() -> None:
-    array = np.arange(100_000)
-    head, body = dump({"a": array})
-    assert len(head) < 1000
-    assert np.shares_memory(np.frombuffer(body, dtype=array.dtype), array)
 
 
 def test_local_channels_copy_arrays() -> None:

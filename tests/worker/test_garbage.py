@@ -12,54 +12,50 @@ from pool_envs import hooked
 
 from remuda import Pool
 
-
-@pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_an_env_may_keep_its_exception(backend: Any) -> None:
-    def keep(env: Any, _: Any) -> None:
-        try:
-            raise ValueError("to be kept")
-        except ValueError as error:
-            env.kept = error
-
-    with Pool(hooked(2, step=keep), backend=backend) as pool:
-        pool.reset()
-        pool.step([0, 0])
-    del pool
-    gc.collect()
-    assert not arenas()
+has_raised = threading.Event()
 
 
-@pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_a_function_of_extras_may_keep_an_exception(backend: Any) -> None:
-    kept: list[BaseException] = []
+def keep(env: Any, _: Any) -> None:
+    env.kept = raised_and_caught()
 
-    def keep(env: Any, kept: list[BaseException] = kept) -> int:
-        try:
-            raise ValueError("to be kept")
-        except ValueError as error:
-            kept.append(error)
+
+def raised_and_caught() -> BaseException:
+    try:
+        raise ValueError("to be kept")
+    except ValueError as error:
+        has_raised.set()
+        return error
+
+
+def function_that_keeps() -> Any:
+    def keep(env: Any, kept: list[BaseException] = []) -> int:  # noqa: B006 - the list belongs to the function
+        kept.append(raised_and_caught())
         return 0
 
-    with Pool(hooked(2), backend=backend, extras={"kept": keep}) as pool:
-        pool.reset()
-        pool.step([0, 0])
-    del pool, keep, kept
-    gc.collect()
-    assert not arenas()
+    return keep
+
+
+def fail(_: Any) -> None:
+    has_raised.set()
+    raise ValueError("not asked for")
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_an_unused_failed_reset_in_advance_is_freed(backend: Any) -> None:
-    failed = threading.Event()
-
-    def fail(_: Any) -> None:
-        failed.set()
-        raise ValueError("not asked for")
-
-    with Pool(hooked(2, length=1, autoreset=fail), backend=backend, resets_ahead=True) as pool:
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **options: Pool(hooked(2, step=keep), **options),
+        lambda **options: Pool(hooked(2), extras={"kept": function_that_keeps()}, **options),
+        lambda **options: Pool(hooked(2, length=1, autoreset=fail), resets_ahead=True, **options),
+    ],
+    ids=["an env keeps it", "a function of extras keeps it", "an unused reset in advance has failed"],
+)
+def test_an_exception_is_freed_with_the_pool(make: Any, backend: Any) -> None:
+    has_raised.clear()
+    with make(backend=backend) as pool:
         pool.reset()
         pool.step([0, 0])
-        failed.wait()
+        has_raised.wait()
     del pool
     gc.collect()
     assert not arenas()
