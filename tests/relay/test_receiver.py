@@ -64,8 +64,7 @@ def test_a_datagram_that_is_no_record_is_dropped_and_reported(
 
 @pytest.mark.parametrize("start_method", ["forkserver", "fork"])
 def test_inherited_handlers_print_each_record_once(start_method: Any, script: Callable[..., Script]) -> None:
-    run = script(
-        f"""
+    run = script(f"""
 import logging
 
 class Prefix(logging.Filter):
@@ -81,8 +80,7 @@ logging.getLogger("cut").propagate = False
 logging.getLogger("cut").addHandler(logging.StreamHandler(sys.stdout))
 with Pool(counting(1), start_method={start_method!r}) as pool:
     pool.apply(lambda env: (logging.getLogger("test").error("hello"), logging.getLogger("cut").error("cut")) and None)
-"""
-    )
+""")
     assert run.await_end() == (0, "once: hello\n0 test once: hello\ncut\n", "")
 
 

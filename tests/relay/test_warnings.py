@@ -150,8 +150,7 @@ def test_an_env_that_catches_its_warnings_keeps_them(caught: list[Any]) -> None:
 
 
 def test_a_category_defined_in_main_matches_its_filter(script: Callable[..., Script]) -> None:
-    run = script(
-        """
+    run = script("""
 import warnings
 
 class Mine(UserWarning):
@@ -165,6 +164,5 @@ for start_method in ("forkserver", "spawn", "fork"):
             pool.apply(lambda env: warnings.warn("odd", Mine))
             pool.apply(lambda env: warnings.warn("ignored", UserWarning))
     assert [w.category for w in caught if w.category is not DeprecationWarning] == [Mine], caught
-"""
-    )
+""")
     assert run.await_end() == (0, "", "")

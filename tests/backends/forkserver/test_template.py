@@ -73,8 +73,7 @@ def test_handlers_of_forks_are_called_only_when_the_pool_is_made(
     renew_every: int | None, script: Callable[..., Script]
 ) -> None:
     """The learner holds the lock that the handler takes, while it waits for a successor of a killed or old worker."""
-    run = script(
-        f"""
+    run = script(f"""
 from programs import kill, step_until_restarted
 lock, calls = threading.Lock(), []
 
@@ -92,8 +91,7 @@ with Pool(fns, start_method="fork", faults=faults, autoreset="same_step") as poo
         step_until_restarted(pool, 1, pids(pool)[1] if {renew_every} else kill(pool, 1))
     say(calls == [os.getpid()])
     say(pool.get_attr("tag"))
-"""
-    )
+""")
     assert run.read_line() is True
     assert run.read_line() is True
     # The program's fork, and those of the template: three workers and their successors.
@@ -240,16 +238,14 @@ def test_a_killed_template_is_reported_by_failed_restarts(policy: Any) -> None:
 
 
 def test_a_template_that_ends_in_a_fork_is_reported(script: Callable[..., Script]) -> None:
-    run = script(
-        """
+    run = script("""
 OWNER = os.getpid()
 os.register_at_fork(before=lambda: os.getpid() == OWNER or os._exit(3))
 try:
     Pool(counting(2), start_method="fork")
 except RemudaError as error:
     say(str(error))
-"""
-    )
+""")
     assert run.read_line().startswith(
         "worker 0 could not be started: the process that forks workers died: it exited with code 3"
     )
@@ -274,8 +270,7 @@ def test_a_template_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatc
 def test_a_template_killed_while_it_forks_ends_the_start(script: Callable[..., Script], tmp_path: Path) -> None:
     """The program has a copy of the template's end of the socket, as a process that forks at the same time might."""
     gate = Gate(tmp_path)
-    run = script(
-        f"""
+    run = script(f"""
 import stat
 OWNER, gate, copies = os.getpid(), {gate!r}, []
 
@@ -289,8 +284,7 @@ def before():
 
 os.register_at_fork(before=before)
 Pool(counting(1), start_method="fork", start_timeout=None)
-"""
-    )
+""")
     gate.await_arrival()
     (template,) = children(run.process.pid)
     os.kill(template, signal.SIGKILL)

@@ -33,8 +33,7 @@ def test_ctrl_c_ends_a_program_in_each_phase(
 ) -> None:
     """The program ends with one traceback, and leaves no process."""
     gate = Gate(tmp_path)
-    run = script(
-        f"""
+    run = script(f"""
 METHOD = "{start_method}"
 gate = {gate!r}
 fns = hooked(3, {phase}=lambda *_: (gate.wait(), wait_for_ever()))
@@ -43,8 +42,7 @@ fns = hooked(3, {phase}=lambda *_: (gate.wait(), wait_for_ever()))
     pool.call("poke")
     for _ in range(3):
         pool.step([0, 0, 0])
-"""
-    )
+""")
     gate.let_pass()
     os.killpg(run.process.pid, signal.SIGINT)
     code, out, err = run.await_end()
@@ -57,8 +55,7 @@ fns = hooked(3, {phase}=lambda *_: (gate.wait(), wait_for_ever()))
 
 def test_a_pool_stays_usable_after_ctrl_c(script: Callable[..., Script], tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    run = script(
-        f"""
+    run = script(f"""
 gate = {gate!r}
 with Pool(gated([None, gate])) as pool:
     pool.reset()
@@ -68,8 +65,7 @@ with Pool(gated([None, gate])) as pool:
         say(pool.pending)
     say(pool.recv().rewards.tolist())
     say(pool.call("tag"))
-"""
-    )
+""")
     gate.await_arrival()
     os.killpg(run.process.pid, signal.SIGINT)
     assert run.read_line() == 2
@@ -81,8 +77,7 @@ with Pool(gated([None, gate])) as pool:
 
 def test_ctrl_c_within_a_message_does_not_disturb_the_next_one(script: Callable[..., Script]) -> None:
     """The worker is stopped within a long answer, and the interrupt arrives while the pool waits for the rest."""
-    run = script(
-        """
+    run = script("""
 with Pool([TextEnv, TextEnv]) as pool:
     pool.reset()
     say(pids(pool))
@@ -95,8 +90,7 @@ with Pool([TextEnv, TextEnv]) as pool:
         say("interrupted")
     say([len(answer) for answer in slow.result()])
     say(len(pool.step(("a", "b")).obs))
-"""
-    )
+""")
     pid, _ = run.read_line()
     await_sleep(pid)  # the answer is larger than the socket's buffer, so the worker sleeps
     os.kill(pid, signal.SIGSTOP)
@@ -122,8 +116,7 @@ def test_ctrl_c_during_a_close_kills_the_workers_at_once(
     hooks: str, timeout: float, script: Callable[..., Script], tmp_path: Path
 ) -> None:
     gate = Gate(tmp_path)
-    run = script(
-        f"""
+    run = script(f"""
 gate = {gate!r}
 
 def wait_in_env_0(env):
@@ -144,8 +137,7 @@ try:
     pool.close(timeout={timeout})
 except KeyboardInterrupt:
     say([worker.is_alive() for worker in pool.workers])
-"""
-    )
+""")
     gate.await_arrival()  # the other env is being closed, or the worker has received SIGTERM
     os.killpg(run.process.pid, signal.SIGINT)
     assert run.read_line() == [False, False]

@@ -134,20 +134,17 @@ pool.send([1, 2]), other.send([1, 2])
 
 def test_arrays_that_are_not_freed_are_not_reported(script: Callable[..., Script]) -> None:
     """An example is a tensor that was made from a batch: its DLPack capsule outlives the module."""
-    run = script(
-        """
+    run = script("""
 pool = Pool(counting(2))
 array = np.from_dlpack(pool.reset().obs)
 pool.close()
-"""
-    )
+""")
     assert run.await_end() == (0, "", "")
 
 
 def test_a_forked_copy_may_exit_normally(script: Callable[..., Script]) -> None:
     """The copy leaves the `with` block and runs exit handlers."""
-    run = script(
-        """
+    run = script("""
 with Pool(counting(2)) as pool:
     pool.reset()
     pid = os.fork()
@@ -155,8 +152,7 @@ with Pool(counting(2)) as pool:
         sys.exit(0)
     os.waitpid(pid, 0)
     say(pool.step([1, 2]).rewards.tolist())
-"""
-    )
+""")
     assert run.read_line() == [1, 2]
     assert run.await_end()[:2] == (0, "")
 
@@ -170,8 +166,7 @@ def test_a_daemon_thread_may_use_a_pool_at_the_programs_end(
 ) -> None:
     """The daemon thread waits for a worker, and the worker's end raises no error in the thread."""
     gate = Gate(tmp_path)
-    run = script(
-        f"""
+    run = script(f"""
 gate = {gate!r}
 
 def run():
@@ -187,8 +182,7 @@ def run():
 
 threading.Thread(target=run, daemon=True).start()
 gate.let_pass()
-"""
-    )
+""")
     assert run.await_end() == (0, "", "")
 
 
@@ -196,8 +190,7 @@ gate.let_pass()
 def test_a_daemon_thread_that_calls_a_pool_during_finalisation_is_held(
     backend: str, script: Callable[..., Script]
 ) -> None:
-    run = script(
-        f"""
+    run = script(f"""
 import weakref
 
 class Last:
@@ -227,6 +220,5 @@ pool = Pool(counting(2), backend="{backend}")
 pool.reset()
 thread = threading.Thread(target=run, daemon=True)
 thread.start()
-"""
-    )
+""")
     assert run.await_end() == (0, "", "")

@@ -26,8 +26,7 @@ START_METHODS = ("forkserver", "fork")  # `test_start_methods.py` has all
 def test_a_program_that_ignores_sigchld(start_method: str, script: Callable[..., Script], tmp_path: Path) -> None:
     """The kernel reports no exit codes to such a program, but to the fork server and the template."""
     (tmp_path / "remuda_test_dying.py").write_text("import os; os._exit(3)")
-    run = script(
-        f"""
+    run = script(f"""
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
 def step(env, action):
@@ -52,8 +51,7 @@ try:
     Pool(counting(1), preload=["remuda_test_dying"])
 except RemudaError as error:
     say(str(error))
-"""
-    )
+""")
     assert run.read_line() == [3, 3]  # exit codes are available in workers
     code, message = run.read_line()
     assert code == -signal.SIGSEGV
@@ -66,8 +64,7 @@ except RemudaError as error:
 @pytest.mark.parametrize("start_method", START_METHODS)
 def test_a_program_that_waits_for_all_its_children(start_method: str, script: Callable[..., Script]) -> None:
     """The program or the pool's supervisor takes a worker's exit code, whichever is the first."""
-    run = script(
-        f"""
+    run = script(f"""
 pool = Pool(counting(2), start_method="{start_method}")
 pool.reset()
 os.kill(pids(pool)[0], signal.SIGKILL)
@@ -78,8 +75,7 @@ try:
 except WorkerDiedError as error:
     say(error.exitcode)
 pool.close()
-"""
-    )
+""")
     assert run.read_line() in (-signal.SIGKILL, None)
     assert run.await_end() == (0, "", "")
 
@@ -131,8 +127,7 @@ def test_a_worker_that_has_left_its_group_is_ended(start_method: Any) -> None:
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 def test_simulators_end_without_free_descriptors(start_method: Any, script: Callable[..., Script]) -> None:
-    run = script(
-        f"""
+    run = script(f"""
 import resource, simulators
 pool = Pool(counting(2), start_method="{start_method}")
 pool.reset()
@@ -147,8 +142,7 @@ except OSError:
 pool.close()
 say("closed")
 sys.stdin.readline()
-"""
-    )
+""")
     assert run.await_end_of_processes(then="closed") == (0, "", "")
 
 
@@ -156,16 +150,14 @@ def test_a_missing_proc_is_reported(script: Callable[..., Script], tmp_path: Pat
     """Processes that left a worker's group may run until the program ends."""
     if subprocess.run(["chroot", "/", "true"], check=False, stderr=subprocess.DEVNULL).returncode != 0:
         pytest.skip("no program can lose /proc here")
-    run = script(
-        f"""
+    run = script(f"""
 import simulators
 pool = Pool(counting(1))
 pool.reset()
 say(pool.apply(lambda env: [simulators.in_the_group(), simulators.in_a_session()])[0])
 os.chroot({str(tmp_path)!r})  # for all threads, unlike a mount
 pool.close()
-"""
-    )
+""")
     watched = Watched(run.read_line())
     _, err = run.process.communicate()
     assert "expected to find in /proc what the workers that ended have started, got 'No such file or directory'" in err

@@ -20,8 +20,7 @@ from remuda._backends.waiting import Deadline
 
 
 def test_a_script_needs_no_guard(start_method: Any, script: Callable[..., Script]) -> None:
-    run = script(
-        f"""
+    run = script(f"""
 say("run")
 
 class Oops(Exception):
@@ -64,8 +63,7 @@ with Pool([Mine, lambda: Mine(tag=5)], start_method="{start_method}") as pool:
         pool.step(("red", "blue"))
     except EnvError as error:
         say([type(failure.exception).__name__ + str(failure) for failure in error.failures])
-"""
-    )
+""")
     assert run.read_line() == "run"  # the program ran once
     assert run.read_line() == [["red", "red"], [3, 3], "Thing"]
     assert run.read_line() == [True, True]

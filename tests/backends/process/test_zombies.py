@@ -169,8 +169,7 @@ def test_a_worker_is_found_before_it_runs_after_an_interrupted_start(
 ) -> None:
     """The worker has not yet run a line of its own code."""
     fifo = tmp_path / "fifo"
-    (tmp_path / "pausing.py").write_text(
-        f"""
+    (tmp_path / "pausing.py").write_text(f"""
 import os
 OWNER = os.getpid() if "{start_method}" == "fork" else None
 
@@ -179,8 +178,7 @@ def pause():
         open({str(fifo)!r}).read()  # until somebody writes to it: for ever
 
 os.register_at_fork(after_in_child=pause)
-"""
-    )
+""")
     run = script(
         TAKES_IN_ORPHANS
         + f"""
