@@ -219,19 +219,29 @@ def test_the_template_ends_with_its_pool(end: Callable[[Pool], None], faults: An
     assert {**holdings(), "threads": 0} == {**before, "threads": 0}  # the thread of the finalizers stays
 
 
-@pytest.mark.parametrize("policy", [{}, {"resets": "report"}], ids=str)
-def test_a_killed_template_is_reported_by_failed_restarts(policy: Any) -> None:
+@each(
+    end__says=[
+        ("killed", "worker 1 could not be started: the process that forks workers died: killed by SIGKILL"),
+        ("stopped", "the process that forks workers was ended, because it did not answer in time"),
+    ],
+    policy=[{}, {"resets": "report"}],
+)
+def test_the_end_of_a_template_is_reported_by_failed_restarts(
+    end: str, says: str, policy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its workers remain alive."""
     faults = FaultPolicy("restart", backoff=0, max_restarts=2, **policy)
-    with forked(3, faults=faults, autoreset="disabled") as pool:
+    with forked(3, faults=faults, autoreset="disabled", start_timeout=None) as pool:
         pool.reset()
-        end_process(template_of(pool))
+        template = Watched([template_of(pool)])
+        os.kill(template.pids[0], signal.SIGSTOP if end == "stopped" else signal.SIGKILL)
+        monkeypatch.setattr(client, "_PATIENCE", 0.1)  # only now, because a busy machine forks slowly
         assert pool.step([1, 2, 3]).rewards.tolist() == [1, 2, 3]
         kill(pool, 1)
-        expected = "worker 1 could not be started: the process that forks workers died: killed by SIGKILL"
-        with pytest.raises(RestartLimitError, match=expected) as caught:
+        with pytest.raises(RestartLimitError, match=says) as caught:
             while True:
                 pool.reset()
+        template.await_end()
         assert [fault.env_id for fault in caught.value.faults] == [1, 1, 1]
         assert [pool.workers[index].is_alive() for index in range(3)] == [True, False, True]
     assert not any(worker.is_alive() for worker in pool.workers)
@@ -250,21 +260,6 @@ except RemudaError as error:
         "worker 0 could not be started: the process that forks workers died: it exited with code 3"
     )
     assert run.await_end() == (0, "", "")
-
-
-def test_a_template_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    with forked(faults=FaultPolicy("restart", backoff=0, max_restarts=1), start_timeout=None) as pool:
-        pool.reset()
-        template = template_of(pool)
-        watched = Watched([template])
-        os.kill(template, signal.SIGSTOP)
-        monkeypatch.setattr(client, "_PATIENCE", 0.1)  # only now, because a busy machine forks slowly
-        kill(pool, 1)
-        expected = "the process that forks workers was ended, because it did not answer in time"
-        with pytest.raises(RestartLimitError, match=expected):
-            while True:
-                pool.step([1, 1])
-        watched.await_end()
 
 
 def test_a_template_killed_while_it_forks_ends_the_start(script: Callable[..., Script], tmp_path: Path) -> None:

@@ -46,18 +46,22 @@ def assert_goes_on_without(pool: Pool, lost: Sequence[int]) -> None:
     assert pool.call("tag", env_ids=other_ids) == other_ids
 
 
-@each(start_method=["forkserver", "spawn", "fork"], phase=["step", "reset"])
-def test_death_in_step_and_reset(phase: str, start_method: Any, tmp_path: Path) -> None:
+@each(start_method=["forkserver", "spawn", "fork"], phase=["step", "reset", "nothing"])
+def test_a_death_is_raised_and_the_other_envs_go_on(phase: str, start_method: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     fns = gated([None, None, gate, None, None], phase)
     with Pool(fns, num_workers=3, start_method=start_method) as pool:
-        if phase == "step":
+        if phase != "reset":
             pool.reset()
-            pool.send([0] * 5)
-        else:
+        if phase == "nothing":
+            pid = kill(pool, 1)
+        if phase == "reset":
             pool.send_reset()
-        gate.await_arrival()
-        pid = kill(pool, 1)
+        else:
+            pool.send([0] * 5)
+        if phase != "nothing":
+            gate.await_arrival()
+            pid = kill(pool, 1)
         with pytest.raises(WorkerDiedError) as raised:
             pool.recv()
         assert_death(raised.value, 1, pid, (2, 3), phase)
@@ -66,36 +70,25 @@ def test_death_in_step_and_reset(phase: str, start_method: Any, tmp_path: Path) 
     assert [worker.exitcode for worker in pool.workers] == [0, -9, 0]
 
 
-def test_death_in_call(tmp_path: Path) -> None:
+@pytest.mark.parametrize("phase", ["call", "nothing"])
+def test_each_call_to_a_dead_worker_raises_its_death(phase: str, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with Pool(gated([None, gate, None], "call")) as pool:
+    with Pool(gated([None, gate, None], phase)) as pool:
         pool.reset()
+        if phase == "nothing":
+            pid = kill(pool, 1)
         calls = [pool.call_async("poke") for _ in range(3)]
         other = pool.call_async("pid", env_ids=[0, 2])
-        gate.await_arrival()
-        pid = kill(pool, 1)
+        if phase == "call":
+            gate.await_arrival()
+            pid = kill(pool, 1)
         for call in calls:
             for _ in range(2):
                 with pytest.raises(WorkerDiedError) as raised:
                     call.result()
-                assert_death(raised.value, 1, pid, (1,), "call")
+                assert_death(raised.value, 1, pid, (1,), phase)
         assert len(other.result()) == 2
         pool.send([1, 2], env_ids=[0, 2])
-        assert_goes_on_without(pool, [1])
-
-
-@pytest.mark.parametrize(
-    "ask", [lambda pool: pool.send([1], env_ids=[1]) or pool.recv(min_envs=1), lambda pool: pool.call("pid")]
-)
-def test_death_while_idle(ask: Callable[[Pool], Any]) -> None:
-    """A step and a call raise it, also while the results of other envs are there."""
-    with Pool(counting(3)) as pool:
-        pool.reset()
-        pid = kill(pool, 1)
-        pool.send([1, 2], env_ids=[0, 2])
-        with pytest.raises(WorkerDiedError) as raised:
-            ask(pool)
-        assert_death(raised.value, 1, pid, (1,), "nothing")
         assert_goes_on_without(pool, [1])
 
 
