@@ -63,19 +63,24 @@ def test_records_and_warnings_of_a_step_arrive_before_its_result(log_records: li
             assert sorted(str(one.message) for one in caught) == expected
 
 
-def test_records_that_wait_for_the_socket_arrive_before_the_result(log_records: list[Any]) -> None:
+@pytest.mark.parametrize("phase", ["step", "close"])
+def test_records_that_wait_for_the_socket_arrive_before_the_result_or_the_end(
+    phase: str, log_records: list[Any]
+) -> None:
     """Records that do not fit into the socket wait in the worker until the pool has read earlier ones."""
 
-    def step(env: Any, action: Any) -> None:
-        for i in range(200):
-            logging.getLogger("test.env").info("%d %d %s", env.tag, i, "x" * 1000)
+    def flood(env: Any, *_: Any) -> None:
+        for i in range(220):
+            logging.getLogger("test.env").info("%d %d %s", env.tag, i, "x" * 4000)
 
-    with Pool(hooked(3, range(3), step=step)) as pool:
+    with Pool(hooked(3, range(3), **{phase: flood})) as pool:
         pool.reset()
         for _ in range(3):
             log_records.clear()
             pool.step([0] * 3)
-            assert len(texts(log_records)) == 600
+            assert phase == "close" or len(texts(log_records)) == 660
+    arrived = [tuple(map(int, text.split()[:2])) for text in texts(log_records)]
+    assert sorted(arrived, key=lambda one: one[0]) == [(env, i) for env in range(3) for i in range(220)]
 
 
 def test_a_worker_killed_before_its_records_were_sent_delays_no_other(log_records: list[Any], tmp_path: Path) -> None:

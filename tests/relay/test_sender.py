@@ -53,17 +53,6 @@ def test_a_flood_of_records_blocks_no_env_and_losses_are_counted(
     assert texts(log_records)[-1] == "after the flood"
 
 
-def test_records_that_wait_when_a_worker_ends_arrive(log_records: list[Any]) -> None:
-    """The records need more than twice the size of the socket's buffer."""
-
-    def close(env: Any) -> None:
-        for i in range(220):
-            logging.getLogger("test.env").info("%d %s", i, "x" * 4000)
-
-    Pool(hooked(1, (0,), close=close)).close()
-    assert [int(text.split()[0]) for text in texts(log_records)] == list(range(220))
-
-
 @pytest.fixture
 def narrow() -> Iterator[Narrow]:
     """Yields a socket, and a handler that sends to it until the small buffer of the socket is full."""

@@ -196,15 +196,6 @@ WRONG: list[tuple[Info, str]] = [
 ]
 
 
-def test_an_invalid_result_is_an_error_of_all_slots_of_the_vector_env() -> None:
-    with Pool([lambda: _Wrong(reward=None), lambda: PlainVector(2)], vector_size=2, backend="thread") as pool:
-        pool.reset()
-        with pytest.raises(EnvError, match="at rewards, got NoneType: None") as raised:
-            pool.step([1, 2, 3, 4])
-        assert raised.value.env_ids == (0, 1)
-        assert pool.recv().env_ids.tolist() == [2, 3]
-
-
 @pytest.mark.parametrize(("wrong", "message"), WRONG)
 def test_an_invalid_result_does_not_change_rows(wrong: Info, message: str) -> None:
     space = spaces.Box(-(2**40), 2**40, (4,), np.int64)

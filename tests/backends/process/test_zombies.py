@@ -64,28 +64,22 @@ except KeyboardInterrupt:
     say(zombies())
 """
 
-REPORTS = 4
 
-
-@pytest.mark.parametrize("start_method", START_METHODS)
-def test_orphans_are_reaped(start_method: str, script: Callable[..., Script]) -> None:
-    run = script(f"METHOD = {start_method!r}" + TAKES_IN_ORPHANS + RESTARTS)
-    for _ in range(REPORTS):
+@pytest.mark.parametrize(("start_method", "is_first"), [("forkserver", False), ("forkserver", True), ("fork", False)])
+def test_orphans_are_reaped(start_method: str, is_first: bool, script: Callable[..., Script], tmp_path: Path) -> None:
+    """The owner adopts orphans by a setting, or is the first process."""
+    program = f"assert {is_first} == (os.getpid() == 1)\nMETHOD = {start_method!r}\n{TAKES_IN_ORPHANS}{RESTARTS}"
+    if is_first:
+        unshare = ["unshare", "--fork", "--pid", "--mount-proc"]
+        if subprocess.run([*unshare, "true"], check=False, stderr=subprocess.DEVNULL).returncode != 0:
+            pytest.skip("no process can be the first one here")
+        (tmp_path / "first.py").write_text(f"from script_head import *\n{program}")
+        program = f"os.execvp('unshare', {[*unshare, sys.executable, str(tmp_path / 'first.py')]!r})"
+    run = script(program)
+    for _ in range(4):
         assert run.read_line() == []
-    assert run.await_end()[:2] == (0, "")
-
-
-def test_orphans_of_process_1_are_reaped(script: Callable[..., Script], tmp_path: Path) -> None:
-    unshare = ["unshare", "--fork", "--pid", "--mount-proc"]
-    if subprocess.run([*unshare, "true"], check=False, stderr=subprocess.DEVNULL).returncode != 0:
-        pytest.skip("no process can be the first one here")
-    (tmp_path / "first.py").write_text(
-        "from script_head import *\nassert os.getpid() == 1\nMETHOD = 'forkserver'" + TAKES_IN_ORPHANS + RESTARTS
-    )
-    run = script(f"os.execvp('unshare', {[*unshare, sys.executable, str(tmp_path / 'first.py')]!r})")
-    for _ in range(REPORTS):
-        assert run.read_line() == []
-    run.await_end()
+    code, out, _ = run.await_end()
+    assert is_first or (code, out) == (0, "")
 
 
 def test_orphans_that_ended_by_themselves_are_reaped(script: Callable[..., Script]) -> None:
