@@ -1,6 +1,7 @@
 """Every backend gives the same results: the core behaviours of a pool, compared with the serial backend.
 
-Random lives (`tests/engine/test_lives.py`) compare parts, spares, reset options, replacements, held batches and faults.
+Random lives (`tests/engine/test_lives.py`) compare parts, rollouts, spares, vector envs, reset options, replacements,
+held batches and faults.
 Other tests check the rules in detail, on one backend if the backend is not their subject.
 """
 
@@ -12,19 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pool_envs import CountingEnv, DiceEnv, HookedEnv, TextEnv, counting, hooked, levelled, with_infos
+from pool_envs import CountingEnv, DiceEnv, HookedEnv, TextEnv, counting, hooked, with_infos
 from state_envs import WalkEnv
-from vector_envs import plain
 
 from remuda import Batch, ClosedError, EnvError, Pool, StateError
 
 OpenPool = Callable[..., Pool]
 PLACES = [("process", 1), ("process", 3), ("thread", 2)]
 MODES = ("next_step", "same_step", "disabled", "background")
-BOTH: Any = {
-    "episodes": lambda env: env.unwrapped.episodes,
-    "twice": (lambda env: [env.unwrapped.steps] * 2, ((2,), int)),
-}
 
 
 def rows(batch: Batch) -> list[Any]:
@@ -55,8 +51,8 @@ def error_of(call: Callable[[], Any], kind: type[Exception]) -> tuple[Any, ...]:
     return kind, str(raised.value).splitlines()[0], failures
 
 
-def steps(pool: Pool, num: int, first: int = 0) -> list[Any]:
-    return [rows(pool.step((np.arange(pool.num_envs) + i) % 5)) for i in range(first, first + num)]
+def steps(pool: Pool, num: int) -> list[Any]:
+    return [rows(pool.step((np.arange(pool.num_envs) + i) % 5)) for i in range(num)]
 
 
 # -- courses: each returns all that it has received --------------------------------------------------------
@@ -157,30 +153,6 @@ def states(open_pool: OpenPool, **options: Any) -> list[Any]:
         return [*found, rows(pool.fork_state(1, [0, 2], state_fns="attributes")), *steps(pool, 5)]
 
 
-def rollouts(open_pool: OpenPool, parts: int, **options: Any) -> list[Any]:
-    found = []
-    with open_pool(levelled(4, length=3), extras=BOTH, **options) as pool:
-        pool.reset(seed=3)
-        for _ in range(2):
-            rollout = pool.rollout(7, parts=parts)
-            for step in rollout:
-                step.act(step.env_ids + step.obs[:, 2], value=step.obs[:, 2] / 2)
-            arrays = [rollout.obs, rollout.actions, rollout.rewards, rollout.terminations, rollout.truncations]
-            arrays += [rollout.valid, *rollout.columns.values(), *rollout.extras.values()]
-            found += [array.tolist() for array in arrays]
-    return found
-
-
-def vector_envs(open_pool: OpenPool, mode: Any) -> list[Any]:
-    with open_pool(plain(3, 2, 2, mode), vector_size=2, autoreset=mode) as pool:
-        return [
-            rows(pool.reset(seed=3)),
-            *steps(pool, 9),
-            pool.call("poke", 2),
-            rows(pool.step([1, 2], env_ids=[2, 3])),
-        ]
-
-
 COURSES: dict[str, Callable[[OpenPool], list[Any]]] = {
     **{f"episodes {mode}": partial(episodes, autoreset=mode) for mode in MODES},
     "episodes with seeds": partial(episodes, seeding="per_episode"),
@@ -193,10 +165,6 @@ COURSES: dict[str, Callable[[OpenPool], list[Any]]] = {
     "calls": calls,
     "states": states,
     "states in the same step": partial(states, autoreset="same_step", seeding="per_episode"),
-    "rollouts": partial(rollouts, parts=1),
-    "rollouts in parts": partial(rollouts, parts=2, autoreset="same_step"),
-    "vector envs": partial(vector_envs, mode="next_step"),
-    "vector envs in the same step": partial(vector_envs, mode="same_step"),
 }
 
 

@@ -88,11 +88,7 @@ def test_an_interrupt_while_the_fork_server_starts_leaves_none(script: Callable[
     slow.write_text(f'#!/bin/sh\n: > "{gate.arrivals}"\ncat "{gate.door}" > /dev/null\nexec "{sys.executable}" "$@"\n')
     slow.chmod(0o755)
     run = script(f"""
-from programs import children, holdings
-def usable():
-    with Pool(counting(1)) as pool:
-        return pool.reset().obs.shape
-
+from programs import holdings
 Pool(counting(1), start_method="fork").close()
 before, executable = holdings(), sys.executable
 sys.executable = {str(slow)!r}
@@ -101,7 +97,8 @@ try:
 except KeyboardInterrupt:
     say(holdings() == before)
 sys.executable = executable
-say(usable())
+with Pool(counting(1)) as pool:
+    say(pool.reset().obs.shape)
 """)
     gate.await_arrival()
     os.kill(run.process.pid, signal.SIGINT)
