@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -15,11 +16,13 @@ from typing import Any
 
 import pytest
 from accidents import raise_value_error
+from arena_views import arenas
 from pool_envs import counting, hooked
 from programs import collect, holdings, kill, pids_of
 
 from remuda import EnvError, Pool, StartTimeoutError, WorkerDiedError
 from remuda._engine.engine import Engine
+from remuda._relay.stacks import stack_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 
@@ -130,7 +133,7 @@ def test_a_kept_error_holds_no_shared_memory_of_a_closed_pool(fail: Callable[[Po
     del pool
     collect()
     assert kept.tb is not None
-    assert not [line for line in Path("/proc/self/maps").read_text().splitlines() if "/memfd:remuda" in line]
+    assert not arenas()
 
 
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
@@ -180,3 +183,74 @@ def test_a_forgotten_pool_may_end_while_another_starts(monkeypatch: pytest.Monke
             assert not any(Path(f"/proc/{pid}").exists() for pid in pids)  # the fork server has reaped them
     finally:
         gc.enable()
+
+
+# -- exceptions that envs keep, whose tracebacks hold the worker's frames -----------------------------------
+
+has_raised = threading.Event()
+
+
+def keep(env: Any, _: Any) -> None:
+    env.kept = raised_and_caught()
+
+
+def raised_and_caught() -> BaseException:
+    try:
+        raise ValueError("to be kept")
+    except ValueError as error:
+        has_raised.set()
+        return error
+
+
+def function_that_keeps() -> Any:
+    def keep(env: Any, kept: list[BaseException] = []) -> int:  # noqa: B006 - the list belongs to the function
+        kept.append(raised_and_caught())
+        return 0
+
+    return keep
+
+
+def fail(_: Any) -> None:
+    has_raised.set()
+    raise ValueError("not asked for")
+
+
+@pytest.mark.parametrize("backend", ["thread", "serial"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **options: Pool(hooked(2, step=keep), **options),
+        lambda **options: Pool(hooked(2), extras={"kept": function_that_keeps()}, **options),
+        lambda **options: Pool(hooked(2, length=1, autoreset=fail), resets_ahead=True, **options),
+    ],
+    ids=["an env keeps it", "a function of extras keeps it", "an unused reset in advance has failed"],
+)
+def test_an_exception_is_freed_with_the_pool(make: Any, backend: Any) -> None:
+    has_raised.clear()
+    with make(backend=backend) as pool:
+        pool.reset()
+        pool.step([0, 0])
+        has_raised.wait()
+    del pool
+    collect()
+    assert not arenas()
+
+
+# -- stacks of workers -----------------------------------------------------------------------------------
+
+NOT_SO_FAR = """
+import os
+os.memfd_create("remuda-stacks")
+print("there", flush=True)
+input()
+"""
+
+
+def test_a_worker_that_is_still_starting_has_no_stack_and_nothing_stays_open() -> None:
+    with subprocess.Popen([sys.executable, "-c", NOT_SO_FAR], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"there\n"
+        before = holdings()
+        assert stack_of(process.pid) == ""
+        assert holdings() == before
+        process.communicate(b"\n")

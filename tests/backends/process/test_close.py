@@ -40,9 +40,7 @@ def test_close_reports_a_worker_that_does_not_end(how: str, monkeypatch: pytest.
     wait = launch.WorkerProcess.wait
     with monkeypatch.context() as patch:
         patch.setattr(
-            launch.WorkerProcess,
-            "wait",
-            lambda self, timeout: False if self.pid == immortal else wait(self, timeout),
+            launch.WorkerProcess, "wait", lambda self, timeout: False if self.pid == immortal else wait(self, timeout)
         )
         with pytest.raises(CloseTimeoutError, match=rf"pids {immortal} \(workers 0\)") as raised:
             pool.close(timeout=0.3, terminate=how == "terminate")

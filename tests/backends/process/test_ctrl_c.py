@@ -53,11 +53,14 @@ fns = hooked(3, {phase}=lambda *_: (gate.wait(), wait_for_ever()))
     assert code == -signal.SIGINT
 
 
-def test_a_pool_stays_usable_after_ctrl_c(script: Callable[..., Script], tmp_path: Path) -> None:
+@pytest.mark.parametrize("start_method", ["forkserver", "fork"])
+def test_a_pool_stays_usable_after_ctrl_c(start_method: str, script: Callable[..., Script], tmp_path: Path) -> None:
+    """Its workers live, and so does the process that forks their successors."""
     gate = Gate(tmp_path)
     run = script(f"""
+from programs import kill
 gate = {gate!r}
-with Pool(gated([None, gate])) as pool:
+with Pool(gated([None, gate]), start_method="{start_method}", faults="restart") as pool:
     pool.reset()
     try:
         pool.step([1, 2])
@@ -65,6 +68,8 @@ with Pool(gated([None, gate])) as pool:
         say(pool.pending)
     say(pool.recv().rewards.tolist())
     say(pool.call("tag"))
+    kill(pool, 0)
+    say(pool.reset(env_ids=[0]).obs.tolist())
 """)
     gate.await_arrival()
     os.killpg(run.process.pid, signal.SIGINT)
@@ -72,7 +77,8 @@ with Pool(gated([None, gate])) as pool:
     gate.open()
     assert run.read_line() == [1, 2]
     assert run.read_line() == [0, 1]
-    assert run.await_end() == (0, "", "")
+    assert run.read_line() == [[0, 1, 0, -1]]
+    assert run.await_end()[:2] == (0, "")
 
 
 def test_ctrl_c_within_a_message_does_not_disturb_the_next_one(script: Callable[..., Script]) -> None:
@@ -106,10 +112,7 @@ with Pool([TextEnv, TextEnv]) as pool:
 
 @pytest.mark.parametrize(
     ("hooks", "timeout"),
-    [
-        ("dict(close=wait_in_env_0, step=hang_in_env_1)", 600),
-        ("dict(reset=stay_at_sigterm, step=wait_for_ever)", 0),
-    ],
+    [("dict(close=wait_in_env_0, step=hang_in_env_1)", 600), ("dict(reset=stay_at_sigterm, step=wait_for_ever)", 0)],
     ids=["while an env hangs in native code", "while a worker does not end at SIGTERM"],
 )
 def test_ctrl_c_during_a_close_kills_the_workers_at_once(

@@ -72,9 +72,7 @@ def test_workers_end_when_the_owner_executes_another_program(start_method: str, 
 def test_workers_end_although_a_forked_copy_of_the_owner_lives(script: Callable[..., Script]) -> None:
     """The copy holds all descriptors of the owner."""
     run, workers, simulators = with_simulators(
-        script,
-        "forkserver",
-        "pid = os.fork() or signal.pause()\nsay(pid)\nsys.stdin.readline()\n",
+        script, "forkserver", "pid = os.fork() or signal.pause()\nsay(pid)\nsys.stdin.readline()\n"
     )
     run.write_line()
     copy = run.read_line()
@@ -86,9 +84,7 @@ def test_workers_end_although_a_forked_copy_of_the_owner_lives(script: Callable[
 
 def test_a_killed_watcher_is_replaced_by_the_next_pool(script: Callable[..., Script]) -> None:
     run, *_ = with_simulators(
-        script,
-        "fork",
-        "other = Pool(counting(1), start_method='fork')\nsay('made')\nsys.stdin.readline()\n",
+        script, "fork", "other = Pool(counting(1), start_method='fork')\nsay('made')\nsys.stdin.readline()\n"
     )
     before = watcher_of(run)
     end_process(before)
