@@ -73,7 +73,8 @@ def test_records_that_wait_for_the_socket_arrive_before_the_result_or_the_end(
         for i in range(220):
             logging.getLogger("test.env").info("%d %d %s", env.tag, i, "x" * 4000)
 
-    with Pool(hooked(3, range(3), **{phase: flood})) as pool:
+    hooks: Any = {phase: flood}
+    with Pool(hooked(3, range(3), **hooks)) as pool:
         pool.reset()
         for _ in range(3):
             log_records.clear()
@@ -114,7 +115,8 @@ def test_records_arrive_before_an_error(phase: str, error: type[Exception], log_
             os.kill(os.getpid(), signal.SIGKILL)
         raise ValueError("failed")
 
-    with pytest.raises(error), Pool(hooked(2, **{phase: fail})) as pool:
+    hooks: Any = {phase: fail}
+    with pytest.raises(error), Pool(hooked(2, **hooks)) as pool:
         pool.reset()
         pool.step([0, 0])
     assert [(r.worker, r.env, r.getMessage()) for r in log_records] == [(1, 1, "about to fail")]

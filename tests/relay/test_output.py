@@ -124,7 +124,8 @@ def test_a_death_report_has_the_last_output(written: str, reported: str, phase: 
         sys.stdout.write(written)  # no flush
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with pytest.raises(WorkerDiedError) as raised, Pool(hooked(2, **{phase: die}), worker_output="capture") as pool:
+    hooks: Any = {phase: die}
+    with pytest.raises(WorkerDiedError) as raised, Pool(hooked(2, **hooks), worker_output="capture") as pool:
         pool.reset()
         pool.step([0, 0])
     assert raised.value.output == reported

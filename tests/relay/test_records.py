@@ -84,7 +84,7 @@ def test_disabled_logging_is_disabled_in_workers(log_records: list[Any]) -> None
 def test_arguments_and_exceptions_become_text_and_extras_are_pickled_or_text(log_records: list[Any]) -> None:
     def log_something(env: Any, stubborn: Any) -> None:
         logger = logging.getLogger("test.env")
-        messages = [("%s", np.arange(3)), ("%(a)s %(b)s", {"a": 1, "b": 2}), ("%s", threading.Lock())]
+        messages: list[Any] = [("%s", np.arange(3)), ("%(a)s %(b)s", {"a": 1, "b": 2}), ("%s", threading.Lock())]
         messages += [("%s", stubborn(3, "why")), (ValueError("a message that is no text"),)]
         for message in [*messages, ("100% and a lone \udc80 surrogate",)]:
             logger.info(*message)

@@ -17,7 +17,7 @@ def test_big_and_small_objects_arrive_in_any_order() -> None:
     rng = np.random.default_rng(1)
     sizes = rng.choice([10, 500, 20_000, 64_000, 90_000, 300_000], 120)
     array, fortran = np.arange(2_000_000), np.asfortranarray(np.arange(600_000).reshape(600, 1000))
-    data = [rng.bytes(int(size)) for size in sizes]
+    data: list[Any] = [rng.bytes(int(size)) for size in sizes]
     data[7:7] = [array, fortran, array[::-7], np.zeros(0), [np.zeros((0, 5)), b""]]
     with begun([TextEnv] * 2, num_workers=1) as pool:
         calls = [pool.call_async("repeat", one) for one in data]

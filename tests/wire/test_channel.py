@@ -79,7 +79,7 @@ def test_an_interrupted_read_continues_where_it_stopped(pair: tuple[SocketChanne
 
     one, other = pair
     sent = [parts_of([10, 3_000_000, 0, 5], i) for i in range(30)]
-    writer = threading.Thread(target=lambda: [one.send(parts) for parts in sent])
+    writer = threading.Thread(target=lambda: list(map(one.send, sent)))
     before = signal.signal(signal.SIGALRM, ring)
     writer.start()
     interrupts, received = 0, list[Any]()

@@ -63,7 +63,8 @@ def test_workers_can_make_ids_that_the_program_registered(
     start_method: Any, module: Any, overridings: Callable[[], list[str]], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Ids with other arguments, of Gymnasium's envs, and of functions. Equal registrations cause no warning."""
-    pole, make_tagged = "gymnasium.envs.classic_control.cartpole:CartPoleEnv", lambda tag, **_: CountingEnv(tag)
+    pole = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+    make_tagged: Any = lambda tag, **_: CountingEnv(tag)  # noqa: E731
     gymnasium.register("remuda-test/Counting-v0", entry_point="pool_envs:CountingEnv", kwargs={"tag": 6})
     gymnasium.register("remuda-test/Lambda-v0", entry_point=make_tagged, kwargs={"tag": 2})
     gymnasium.register("remuda-test/ShortPole-v0", entry_point=pole, max_episode_steps=3)

@@ -144,9 +144,9 @@ def test_an_interrupt_that_an_env_in_a_worker_raises_is_its_fault(backend: Any) 
 )
 def test_an_interrupt_in_an_env_that_the_caller_waits_for_is_raised(backend: Any, phase: str) -> None:
     """`except Exception` must not catch the caller's Ctrl-C in an env that the caller builds or steps."""
-    pools: list[Pool] = []
+    pools, hooks = list[Pool](), dict[str, Any]({phase: raising(KeyboardInterrupt)})
     with pytest.raises(KeyboardInterrupt) as raised:
-        pools.append(Pool(hooked(2, **{phase: raising(KeyboardInterrupt)}), backend=backend))
+        pools.append(Pool(hooked(2, **hooks), backend=backend))
         pools[0].reset()
         pools[0].step([0, 0])
         pools[0].call("poke")

@@ -107,7 +107,11 @@ def _has_pid(pidfd: int) -> bool:
 @pytest.mark.parametrize("start_method", START_METHODS)  # spawned workers lead sessions, and cannot leave their group
 def test_a_worker_that_has_left_its_group_is_ended(start_method: Any) -> None:
     """The pool kills it if it hangs or is stopped."""
-    leave = lambda *_: (simulators.leave_the_group(), signal.pause())  # noqa: E731
+
+    def leave(*_: Any) -> None:
+        simulators.leave_the_group()
+        signal.pause()
+
     faults = FaultPolicy("raise", step_timeout=LIMIT)
     pool = Pool(hooked(2, step=leave), start_method=start_method, faults=faults)
     pool.reset()
