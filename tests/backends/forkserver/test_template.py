@@ -219,6 +219,22 @@ def test_the_template_ends_with_its_pool(end: Callable[[Pool], None], faults: An
     assert {**holdings(), "threads": 0} == {**before, "threads": 0}  # the thread of the finalizers stays
 
 
+def test_an_interrupt_in_the_terminal_does_not_reach_the_template(script: Callable[..., Script]) -> None:
+    run = script("""
+from programs import kill, step_until_restarted
+with Pool(counting(2), start_method="fork", faults=FaultPolicy("restart", backoff=0)) as pool:
+    pool.reset()
+    try:
+        os.killpg(0, signal.SIGINT)
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        step_until_restarted(pool, 1, kill(pool, 1))
+        say("restarted")
+""")
+    assert run.read_line() == "restarted"
+    assert run.await_end()[0] == 0
+
+
 @each(
     end__says=[
         ("killed", "worker 1 could not be started: the process that forks workers died: killed by SIGKILL"),

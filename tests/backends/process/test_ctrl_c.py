@@ -53,14 +53,11 @@ fns = hooked(3, {phase}=lambda *_: (gate.wait(), wait_for_ever()))
     assert code == -signal.SIGINT
 
 
-@pytest.mark.parametrize("start_method", ["forkserver", "fork"])
-def test_a_pool_stays_usable_after_ctrl_c(start_method: str, script: Callable[..., Script], tmp_path: Path) -> None:
-    """Its workers live, and so does the process that forks their successors."""
+def test_a_pool_stays_usable_after_ctrl_c(script: Callable[..., Script], tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     run = script(f"""
-from programs import kill
 gate = {gate!r}
-with Pool(gated([None, gate]), start_method="{start_method}", faults="restart") as pool:
+with Pool(gated([None, gate])) as pool:
     pool.reset()
     try:
         pool.step([1, 2])
@@ -68,8 +65,6 @@ with Pool(gated([None, gate]), start_method="{start_method}", faults="restart") 
         say(pool.pending)
     say(pool.recv().rewards.tolist())
     say(pool.call("tag"))
-    kill(pool, 0)
-    say(pool.reset(env_ids=[0]).obs.tolist())
 """)
     gate.await_arrival()
     os.killpg(run.process.pid, signal.SIGINT)
@@ -77,8 +72,7 @@ with Pool(gated([None, gate]), start_method="{start_method}", faults="restart") 
     gate.open()
     assert run.read_line() == [1, 2]
     assert run.read_line() == [0, 1]
-    assert run.read_line() == [[0, 1, 0, -1]]
-    assert run.await_end()[:2] == (0, "")
+    assert run.await_end() == (0, "", "")
 
 
 def test_ctrl_c_within_a_message_does_not_disturb_the_next_one(script: Callable[..., Script]) -> None:
