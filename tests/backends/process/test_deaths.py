@@ -16,7 +16,7 @@ import pytest
 from accidents import leave
 from failing import keep_busy
 from pairs import each
-from pool_envs import Gate, HookedEnv, counting, gated, hooked
+from pool_envs import Gate, HookedEnv, TextEnv, counting, gated, hooked
 from programs import Script, await_sleep, end_process, kill, pids_of
 
 from remuda import BrokenPoolError, Pool, StateError, WorkerDiedError
@@ -253,6 +253,19 @@ def test_more_calls_to_a_dying_worker_than_fit_in_its_ring(tmp_path: Path) -> No
         with pytest.raises(WorkerDiedError):
             first.result()
         assert len(pool.call("pid", env_ids=[1])) == 1
+
+
+def test_death_within_a_message() -> None:
+    """The text is larger than the socket's buffer, so that the worker dies while it waits for the pool to read."""
+    with Pool([TextEnv, lambda: TextEnv(times=10**7)]) as pool:
+        pool.reset()
+        pool.send(("a", "b"))
+        await_sleep(pids_of(pool)[1])
+        kill(pool, 1)
+        with pytest.raises(WorkerDiedError) as raised:
+            pool.recv()
+        assert raised.value.env_ids == (1,)
+        assert pool.recv().obs == ("a",)
 
 
 # The child keeps the worker's socket open, so that the worker's end does not close it.
