@@ -13,15 +13,14 @@ import pytest
 from pool_envs import DiceEnv, Gate, HookedEnv, counting, gated, hooked
 from programs import collect
 
-from remuda import (
-    EnvError,
-    Pool,
-    SpaceMismatchError,
-    worker_info,
-)
+from remuda import EnvError, Pool, SpaceMismatchError, worker_info
 from remuda._backends import thread as thread_backend
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+
+
+def pool_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("remuda-")]
 
 
 def test_close_does_not_wait_for_a_stuck_thread(tmp_path: Path) -> None:
@@ -32,7 +31,7 @@ def test_close_does_not_wait_for_a_stuck_thread(tmp_path: Path) -> None:
     gate.await_arrival()
     pool.close(timeout=0.01)
     assert pool.closed
-    stuck = [thread for thread in threading.enumerate() if thread.name == "remuda-1"]
+    stuck = [thread for thread in pool_threads() if thread.name == "remuda-1"]
     gate.open()
     for thread in stuck:
         thread.join()
@@ -44,7 +43,7 @@ def test_forgotten_pools_close_their_envs(backend: Any) -> None:
     closed: list[int] = []
     pool = Pool(hooked(3, (0, 1, 2), close=lambda env: closed.append(env.tag)), backend=backend)
     pool.reset()
-    threads = [thread for thread in threading.enumerate() if thread.name.startswith("remuda-")]
+    threads = pool_threads()
     del pool
     collect()
     for thread in threads:
@@ -112,7 +111,7 @@ def test_an_env_lives_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KeyboardInterrupt):
         Pool(env_fns(8, build=interrupt, close=close), **options)
     goes_on.set()
-    for thread in [thread for thread in threading.enumerate() if thread.name.startswith("remuda-")]:
+    for thread in pool_threads():
         thread.join()
     assert sorted(closed) == [8, 9, 10]  # env 11 is not built any more
     with pytest.raises(EnvError, match="invalid literal"):
@@ -123,22 +122,16 @@ def test_an_env_lives_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     assert used == names()
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not pin threads")
-def test_pinned_threads_stay_on_one_core_each() -> None:
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not pin workers")
+@pytest.mark.parametrize(("backend", "given"), [("thread", False), ("thread", True), ("process", True)])
+def test_pinned_workers_stay_on_one_core_each_or_on_the_given_ones(backend: Any, given: bool) -> None:
     before = os.sched_getaffinity(0)
     cores = sorted(before)
-    with Pool(counting(3), backend="thread", num_workers=3, pin_workers=True) as pool:
-        expected = [{cores[i % len(cores)]} for i in range(3)]
+    pin_workers: Any = [{cores[-1]}, cores] if given else True
+    expected = [{cores[-1]}, before, {cores[-1]}] if given else [{cores[i % len(cores)]} for i in range(3)]
+    with Pool(counting(3), backend=backend, num_workers=3, pin_workers=pin_workers) as pool:
         assert pool.apply(lambda env: os.sched_getaffinity(0)) == expected
     assert os.sched_getaffinity(0) == before
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not pin workers")
-@pytest.mark.parametrize("backend", ["thread", "process"])
-def test_workers_stay_on_the_given_cores(backend: Any) -> None:
-    cores = sorted(os.sched_getaffinity(0))
-    with Pool(counting(3), backend=backend, num_workers=3, pin_workers=[{cores[-1]}, cores]) as pool:
-        assert pool.apply(lambda env: os.sched_getaffinity(0)) == [{cores[-1]}, set(cores), {cores[-1]}]
 
 
 @pytest.mark.parametrize(

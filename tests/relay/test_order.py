@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pool_envs import Gate, hooked
+from programs import kill, pids_of, stopped
 from relayed import log, texts
 
 from remuda import EnvError, Pool, WorkerDiedError
@@ -44,8 +45,6 @@ def test_records_arrive_even_if_results_keep_coming(log_records: list[Any]) -> N
 
 def test_records_and_warnings_of_a_step_arrive_before_its_result(log_records: list[Any]) -> None:
     def step(env: Any, action: Any) -> None:
-        import warnings
-
         logging.getLogger("test.env").info("%d of %d", env.total_steps, env.tag)
         warnings.warn(f"{env.total_steps} of {env.tag}", stacklevel=1)
 
@@ -64,78 +63,72 @@ def test_records_and_warnings_of_a_step_arrive_before_its_result(log_records: li
             assert sorted(str(one.message) for one in caught) == expected
 
 
-def test_records_that_wait_for_the_socket_arrive_before_the_result(log_records: list[Any]) -> None:
+@pytest.mark.parametrize("phase", ["step", "close"])
+def test_records_that_wait_for_the_socket_arrive_before_the_result_or_the_end(
+    phase: str, log_records: list[Any]
+) -> None:
     """Records that do not fit into the socket wait in the worker until the pool has read earlier ones."""
 
-    def step(env: Any, action: Any) -> None:
-        for i in range(200):
-            logging.getLogger("test.env").info("%d %d %s", env.tag, i, "x" * 1000)
+    def flood(env: Any, *_: Any) -> None:
+        for i in range(220):
+            logging.getLogger("test.env").info("%d %d %s", env.tag, i, "x" * 4000)
 
-    with Pool(hooked(3, range(3), step=step)) as pool:
+    hooks: Any = {phase: flood}
+    with Pool(hooked(3, range(3), **hooks)) as pool:
         pool.reset()
         for _ in range(3):
             log_records.clear()
             pool.step([0] * 3)
-            assert len(texts(log_records)) == 600
+            assert phase == "close" or len(texts(log_records)) == 660
+    arrived = [tuple(map(int, text.split()[:2])) for text in texts(log_records)]
+    assert sorted(arrived, key=lambda one: one[0]) == [(env, i) for env in range(3) for i in range(220)]
 
 
 def test_a_worker_killed_before_its_records_were_sent_delays_no_other(log_records: list[Any], tmp_path: Path) -> None:
     """Records that wait in a stopped worker are never sent. The pool must not wait for them."""
     gate = Gate(tmp_path)
 
-    def step(env: Any, action: Any) -> None:
-        if env.tag == 1:
-            for i in range(1000):
-                logging.getLogger("test.env").info("lost %d", i)
-            gate.wait()
+    def step(*_: Any) -> None:
+        for i in range(1000):
+            logging.getLogger("test.env").info("lost %d", i)
+        gate.wait()
 
-    with Pool(hooked(2, (0, 1), step=step)) as pool:
+    with Pool(hooked(2, step=step)) as pool:
         pool.reset()
         pool.send([0, 0])
         gate.await_arrival()
-        os.kill(pool.workers[1].pid or 0, signal.SIGSTOP)
-        for i in range(1, 4):
-            assert pool.recv(min_envs=1).env_ids.tolist() == [0]
-            pool.send([i], [0])
-        os.kill(pool.workers[1].pid or 0, signal.SIGKILL)
+        with stopped(pids_of(pool)[1]):
+            for i in range(1, 4):
+                assert pool.recv(min_envs=1).env_ids.tolist() == [0]
+                pool.send([i], [0])
+            kill(pool, 1)
         with pytest.raises(WorkerDiedError):
             while True:
                 pool.recv(min_envs=2)
 
 
-@pytest.mark.parametrize("error", [EnvError, WorkerDiedError])
-def test_records_arrive_before_the_error_of_a_step(error: type[Exception], log_records: list[Any]) -> None:
-    def step(env: Any, action: Any) -> None:
+@pytest.mark.parametrize(("phase", "error"), [("build", EnvError), ("step", EnvError), ("step", WorkerDiedError)])
+def test_records_arrive_before_an_error(phase: str, error: type[Exception], log_records: list[Any]) -> None:
+    def fail(*_: Any) -> None:
         logging.getLogger("test.env").info("about to fail")
         if error is WorkerDiedError:
             os.kill(os.getpid(), signal.SIGKILL)
         raise ValueError("failed")
 
-    with Pool(hooked(2, step=step)) as pool:
+    hooks: Any = {phase: fail}
+    with pytest.raises(error), Pool(hooked(2, **hooks)) as pool:
         pool.reset()
-        with pytest.raises(error):
-            pool.step([0, 0])
-        assert texts(log_records) == ["about to fail"]
+        pool.step([0, 0])
+    assert [(r.worker, r.env, r.getMessage()) for r in log_records] == [(1, 1, "about to fail")]
 
 
-def test_records_arrive_if_a_build_fails(log_records: list[Any]) -> None:
-    def build(env: Any) -> None:
-        logging.getLogger("test.env").info("no licence")
-        raise ValueError("no")
-
-    with pytest.raises(EnvError):
-        Pool(hooked(2, build=build))
-    assert [(r.worker, r.env, r.getMessage()) for r in log_records] == [(1, 1, "no licence")]
-
-
-def test_records_arrive_if_a_pool_is_terminated_or_garbage_collected(log_records: list[Any]) -> None:
-    for end in ("terminate", "forget"):
-        log_records.clear()
-        pool: Any = Pool(hooked(2, reset=log("reset")))
-        pool.send_reset()
-        while pool._engine.running.slots.ready(0) < 2:
-            pool._engine.running.hub.wait(2, -1, 0)
-        if end == "terminate":
-            pool.close(terminate=True)
-        del pool
-        assert texts(log_records) == ["reset"]
+@pytest.mark.parametrize("terminate", [True, False])
+def test_records_arrive_if_a_pool_is_terminated_or_garbage_collected(terminate: bool, log_records: list[Any]) -> None:
+    pool: Any = Pool(hooked(2, reset=log("reset")))
+    pool.send_reset()
+    while pool._engine.running.slots.ready(0) < 2:
+        pool._engine.running.hub.wait(2, -1, 0)
+    if terminate:
+        pool.close(terminate=True)
+    del pool
+    assert texts(log_records) == ["reset"]

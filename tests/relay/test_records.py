@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import signal
 import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from odd_exceptions import NeedsArguments
 from pool_envs import Gate, counting, gated, hooked
 from relayed import log, texts
 
 from remuda import Pool
-
-START_METHODS = ("forkserver", "spawn", "fork")
-
 
 # -- log records -----------------------------------------------------------------------------------------
 
@@ -51,7 +50,9 @@ def test_a_record_keeps_its_fields(log_records: list[Any]) -> None:
     assert "in log_something" in record.stack_info
 
 
-def test_workers_use_the_levels_of_the_pools_process(log_records: list[Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_workers_use_the_levels_of_the_pools_process(
+    start_method: Any, log_records: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
     def look(env: Any) -> Any:
         names = ("", "test.loud", "test.loud.below", "test.quiet", "test.env")
         for name in names:
@@ -61,16 +62,13 @@ def test_workers_use_the_levels_of_the_pools_process(log_records: list[Any], cap
     caplog.set_level(logging.WARNING)
     caplog.set_level(logging.DEBUG, "test.loud")
     caplog.set_level(logging.CRITICAL, "test.quiet")
-    for start_method in START_METHODS:
-        with Pool(counting(1), start_method=start_method) as pool:
-            assert pool.apply(look) == [[False, True, True, False, False]]
-            assert [record.name for record in log_records] == ["test.loud", "test.loud.below"]
-            log_records.clear()
-            caplog.set_level(logging.ERROR, "test.loud.below")  # the receiving side applies levels that are set later
-            pool.apply(look)
-            assert [record.name for record in log_records] == ["test.loud"]
-            log_records.clear()
-            caplog.set_level(logging.NOTSET, "test.loud.below")
+    with Pool(counting(1), start_method=start_method) as pool:
+        assert pool.apply(look) == [[False, True, True, False, False]]
+        assert [record.name for record in log_records] == ["test.loud", "test.loud.below"]
+        log_records.clear()
+        caplog.set_level(logging.ERROR, "test.loud.below")  # the receiving side applies levels that are set later
+        pool.apply(look)
+        assert [record.name for record in log_records] == ["test.loud"]
 
 
 def test_disabled_logging_is_disabled_in_workers(log_records: list[Any]) -> None:
@@ -85,16 +83,12 @@ def test_disabled_logging_is_disabled_in_workers(log_records: list[Any]) -> None
 
 def test_arguments_and_exceptions_become_text_and_extras_are_pickled_or_text(log_records: list[Any]) -> None:
     def log_something(env: Any, stubborn: Any) -> None:
-        import numpy as np
-
         logger = logging.getLogger("test.env")
-        logger.info("%s", np.arange(3))
-        logger.info("%(a)s %(b)s", {"a": 1, "b": 2})
-        logger.info("%s", threading.Lock())
-        logger.info("%s", stubborn(3, "why"))
-        logger.info(ValueError("a message that is no text"))
+        messages: list[Any] = [("%s", np.arange(3)), ("%(a)s %(b)s", {"a": 1, "b": 2}), ("%s", threading.Lock())]
+        messages += [("%s", stubborn(3, "why")), (ValueError("a message that is no text"),)]
+        for message in [*messages, ("100% and a lone \udc80 surrogate",)]:
+            logger.info(*message)
         logger.info("extra", extra={"lock": threading.Lock(), "array": np.arange(2), "signal": signal.SIGTERM})
-        logger.info("100% and a lone \udc80 surrogate")
         try:
             raise LookupError("lost")
         except LookupError:
@@ -102,17 +96,14 @@ def test_arguments_and_exceptions_become_text_and_extras_are_pickled_or_text(log
 
     with Pool(counting(1)) as pool:
         pool.apply(log_something, NeedsArguments)
-    array, mapping, lock, needs, value, extra, odd, failed = log_records
-    assert [(record.getMessage(), record.args) for record in (array, mapping, needs, value)] == [
-        ("[0 1 2]", ()),
-        ("1 2", ()),
-        ("why (3)", ()),
-        ("a message that is no text", ()),
-    ]
+    array, mapping, lock, needs, value, odd, extra, failed = log_records
+    formatted = [record.getMessage() for record in (array, mapping, needs, value)]
+    assert formatted == ["[0 1 2]", "1 2", "why (3)", "a message that is no text"]
+    assert all(record.args == () for record in log_records)
     assert lock.getMessage().startswith("<unlocked _thread.lock")
+    assert odd.getMessage() == "100% and a lone \udc80 surrogate"
     assert extra.lock.startswith("<unlocked _thread.lock")
     assert (extra.array.tolist(), extra.signal) == ([0, 1], signal.SIGTERM)
-    assert odd.getMessage() == "100% and a lone \udc80 surrogate"
     assert (failed.exc_info, failed.levelno) == (None, logging.ERROR)
     text = logging.Formatter("%(message)s").format(failed)
     assert text.startswith("it failed\nTraceback (most recent call last)")
@@ -165,8 +156,6 @@ def test_loggers_without_propagation_send_no_records(log_records: list[Any]) -> 
     """Records still reach the handlers that the env has added."""
 
     def log_something(env: Any) -> str:
-        import io
-
         own = io.StringIO()
         logger = logging.getLogger("test.cut")
         logger.addHandler(logging.StreamHandler(own))

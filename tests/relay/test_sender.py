@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from pool_envs import Gate, counting, hooked
@@ -18,15 +18,16 @@ from remuda import Pool
 from remuda._relay.records import MAX_BYTES, dump_record
 from remuda._relay.sender import RelayHandler
 
+Narrow: TypeAlias = tuple[socket.socket, RelayHandler]
+
 
 def test_a_flood_of_records_blocks_no_env_and_losses_are_counted(
-    log_records: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log_records: list[Any], tmp_path: Path, reaction: Any
 ) -> None:
     """A handler holds up the first record until the env has finished its step."""
     total = 30_000
-    gate, has_finished, handler = Gate(tmp_path), threading.Event(), logging.Handler()
-    monkeypatch.setattr(handler, "emit", lambda _: has_finished.wait())
-    monkeypatch.setattr(logging.getLogger("test.env"), "handlers", [handler])
+    gate, has_finished = Gate(tmp_path), threading.Event()
+    reaction(has_finished.wait)
 
     def step(*_: Any) -> None:
         for i in range(total):
@@ -52,19 +53,8 @@ def test_a_flood_of_records_blocks_no_env_and_losses_are_counted(
     assert texts(log_records)[-1] == "after the flood"
 
 
-def test_records_that_wait_when_a_worker_ends_arrive(log_records: list[Any]) -> None:
-    """The records need more than twice the size of the socket's buffer."""
-
-    def close(env: Any) -> None:
-        for i in range(220):
-            logging.getLogger("test.env").info("%d %s", i, "x" * 4000)
-
-    Pool(hooked(1, (0,), close=close)).close()
-    assert [int(text.split()[0]) for text in texts(log_records)] == list(range(220))
-
-
 @pytest.fixture
-def narrow() -> Iterator[tuple[socket.socket, RelayHandler]]:
+def narrow() -> Iterator[Narrow]:
     """Yields a socket, and a handler that sends to it until the small buffer of the socket is full."""
     ours, sending_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sending_end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the smallest possible buffer
@@ -83,7 +73,7 @@ def fill(handler: RelayHandler) -> int:
     return count
 
 
-def test_datagrams_wait_until_the_socket_has_room(narrow: tuple[socket.socket, RelayHandler]) -> None:
+def test_datagrams_wait_until_the_socket_has_room(narrow: Narrow) -> None:
     """They are sent later, without another call of the handler."""
     ours, handler = narrow
     datagrams = [b"%d" % i for i in range(900)]
@@ -92,7 +82,7 @@ def test_datagrams_wait_until_the_socket_has_room(narrow: tuple[socket.socket, R
     assert [ours.recv(100) for _ in datagrams] == datagrams
 
 
-def test_a_flush_waits_no_longer_than_its_timeout(narrow: tuple[socket.socket, RelayHandler]) -> None:
+def test_a_flush_waits_no_longer_than_its_timeout_and_not_for_a_closed_receiver(narrow: Narrow) -> None:
     ours, handler = narrow
     count = fill(handler)
     handler.flush(0.001)
@@ -102,9 +92,14 @@ def test_a_flush_waits_no_longer_than_its_timeout(narrow: tuple[socket.socket, R
     handler.flush(60)
     assert not handler._queue
     reader.join()
+    fill(handler)
+    ours.close()
+    handler.send(b"more")
+    handler.flush(60)
+    assert not handler._queue
 
 
-def test_a_forked_child_does_not_send_waiting_datagrams_again(narrow: tuple[socket.socket, RelayHandler]) -> None:
+def test_a_forked_child_does_not_send_waiting_datagrams_again(narrow: Narrow) -> None:
     _, handler = narrow
     fill(handler)
     handler.acquire()  # the forked child inherits the held lock, and its holder does not exist there
@@ -117,15 +112,6 @@ def test_a_forked_child_does_not_send_waiting_datagrams_again(narrow: tuple[sock
     handler.release()
     assert os.waitpid(pid, 0)[1] == 0
     assert handler._queue
-
-
-def test_datagrams_are_discarded_if_the_receiver_is_closed(narrow: tuple[socket.socket, RelayHandler]) -> None:
-    ours, handler = narrow
-    fill(handler)
-    ours.close()
-    handler.send(b"more")
-    handler.flush(60)
-    assert not handler._queue
 
 
 def test_giant_records_are_cut_and_marked(log_records: list[Any]) -> None:

@@ -18,11 +18,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pool_envs import assert_same
 
 from remuda._wire import channel
 from remuda._wire.channel import LocalChannel, NonsenseError, SocketChannel, _Piece
-from remuda._wire.pickling import dump, load
 
 
 @pytest.fixture
@@ -38,49 +36,32 @@ def parts_of(sizes: list[int], seed: int = 0) -> list[bytes]:
     return [rng.bytes(size) for size in sizes]
 
 
-def send_all(channel: SocketChannel, messages: list[list[bytes]]) -> None:
-    for parts in messages:
-        channel.send(parts)
+MESSAGES = st.lists(st.lists(st.one_of(st.integers(0, 40), st.integers(0, 700_000)), max_size=6), max_size=5)
 
 
-SIZES = st.lists(st.one_of(st.integers(0, 40), st.integers(0, 700_000)), max_size=6)
-
-
-@given(st.lists(SIZES, max_size=5))
+@given(MESSAGES, MESSAGES)
 @settings(max_examples=40, deadline=None)
-def test_messages_arrive_whole_and_in_order(messages: list[list[int]]) -> None:
-    one, other = (SocketChannel(sock) for sock in socket.socketpair())
-    sent = [parts_of(sizes, i) for i, sizes in enumerate(messages)]
-    writer = threading.Thread(target=send_all, args=(one, sent))
-    writer.start()
-    assert [list(map(bytes, other.recv())) for _ in sent] == sent
-    writer.join()
-    one.close()
+def test_messages_arrive_whole_and_in_order_whichever_end_writes_first(
+    mine: list[list[int]], yours: list[list[int]]
+) -> None:
+    ends = [SocketChannel(sock) for sock in socket.socketpair()]
+    sent = [[parts_of(sizes, i) for i, sizes in enumerate(messages)] for messages in (mine, yours)]
+    came: list[list[Any]] = [[], []]
+
+    def talk(end: int) -> None:
+        for parts in sent[end]:
+            ends[end].send(parts)
+        came[end].extend(list(map(bytes, ends[end].recv())) for _ in sent[1 - end])
+
+    other = threading.Thread(target=talk, args=(1,))
+    other.start()
+    talk(0)
+    other.join()
+    assert came == sent[::-1]
+    ends[0].close()
     with pytest.raises(EOFError):
-        other.recv()
-    other.close()
-
-
-@given(SIZES, SIZES)
-@settings(max_examples=20, deadline=None)
-def test_both_ends_may_write_first(mine: list[int], yours: list[int]) -> None:
-    one, other = (SocketChannel(sock) for sock in socket.socketpair())
-    got: list[Any] = []
-
-    def answer() -> None:
-        other.send(parts_of(yours, 1))
-        other.send(parts_of(yours, 2))
-        got.extend(other.recv())
-
-    thread = threading.Thread(target=answer)
-    thread.start()
-    one.send(parts_of(mine, 3))
-    assert list(map(bytes, one.recv())) == parts_of(yours, 1)
-    assert list(map(bytes, one.recv())) == parts_of(yours, 2)
-    thread.join()
-    assert list(map(bytes, got)) == parts_of(mine, 3)
-    one.close()
-    other.close()
+        ends[1].recv()
+    ends[1].close()
 
 
 class Alarm(Exception):
@@ -98,7 +79,7 @@ def test_an_interrupted_read_continues_where_it_stopped(pair: tuple[SocketChanne
 
     one, other = pair
     sent = [parts_of([10, 3_000_000, 0, 5], i) for i in range(30)]
-    writer = threading.Thread(target=send_all, args=(one, sent))
+    writer = threading.Thread(target=lambda: list(map(one.send, sent)))
     before = signal.signal(signal.SIGALRM, ring)
     writer.start()
     interrupts, received = 0, list[Any]()
@@ -175,41 +156,6 @@ def test_descriptors_are_passed(pair: tuple[SocketChannel, SocketChannel]) -> No
     one.send([b"no descriptors"])
     with pytest.raises(EOFError):
         other.recv_fds(1)
-
-
-# -- pickling --------------------------------------------------------------------------------------------
-
-VALUES = st.recursive(
-    st.one_of(
-        st.none(),
-        st.integers(),
-        st.floats(allow_nan=False),
-        st.text(),
-        st.binary(),
-        st.builds(np.arange, st.integers(0, 50)),
-        st.builds(lambda n: np.asfortranarray(np.arange(2.0 * n).reshape(2, n)), st.integers(0, 9)),
-        st.builds(lambda n: np.arange(4 * n)[::-3], st.integers(0, 9)),
-        st.builds(lambda n: np.full(n, "é", dtype=object), st.integers(0, 3)),
-    ),
-    lambda inner: st.one_of(st.lists(inner), st.tuples(inner), st.dictionaries(st.text(), inner)),
-    max_leaves=8,
-)
-
-
-@given(VALUES)
-@settings(max_examples=100, deadline=None)
-def test_values_are_unpickled_unchanged(value: Any) -> None:
-    copy = load([bytearray(part) for part in dump(value)])
-    assert_same(copy, value)
-    for array in copy if isinstance(copy, (list, tuple)) else [copy]:
-        assert not isinstance(array, np.ndarray) or array.flags.writeable
-
-
-def test_big_arrays_travel_out_of_band() -> None:
-    array = np.arange(100_000)
-    head, body = dump({"a": array})
-    assert len(head) < 1000
-    assert np.shares_memory(np.frombuffer(body, dtype=array.dtype), array)
 
 
 def test_local_channels_copy_arrays() -> None:

@@ -7,7 +7,7 @@ import logging
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,12 @@ import gymnasium
 import pytest
 from gymnasium.envs.registration import registry
 from pairs import each
-from pool_envs import counting
+from pool_envs import CountingEnv, counting
 
 from remuda import Pool
 from remuda._wire.registrations import load_registrations, pickle_registrations
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # newer Pythons warn about a fork
-
-START_METHODS = ("forkserver", "spawn", "fork")
 
 # Like ale_py and MiniGrid, it registers its ids when it is imported.
 MODULE = """
@@ -54,24 +52,43 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.fixture
-def warned() -> Iterator[list[Any]]:
+def overridings() -> Iterator[Callable[[], list[str]]]:
+    """Returns the warnings of registrations that override others."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
-        yield caught
+        yield lambda: [str(one.message) for one in caught if "Overriding" in str(one.message)]
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-def test_equal_registrations_cause_no_warning(
-    start_method: Any, module: Any, warned: list[Any], caplog: pytest.LogCaptureFixture
+def test_workers_can_make_ids_that_the_program_registered(
+    start_method: Any, module: Any, overridings: Callable[[], list[str]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    fns = [lambda: gymnasium.make("remuda-test/A-v0"), lambda: gymnasium.make("remuda-test/Made-v0")]
-    with Pool(fns, start_method=start_method) as pool:
-        assert pool.reset().obs[:, 0].tolist() == [1, 0]
-    assert [str(one.message) for one in warned if "Overriding" in str(one.message)] == []
-    assert "Overriding" not in caplog.text
+    """Ids with other arguments, of Gymnasium's envs, and of functions. Equal registrations cause no warning."""
+    pole = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+    make_tagged: Any = lambda tag, **_: CountingEnv(tag)  # noqa: E731
+    gymnasium.register("remuda-test/Counting-v0", entry_point="pool_envs:CountingEnv", kwargs={"tag": 6})
+    gymnasium.register("remuda-test/Lambda-v0", entry_point=make_tagged, kwargs={"tag": 2})
+    gymnasium.register("remuda-test/ShortPole-v0", entry_point=pole, max_episode_steps=3)
+    gymnasium.register("remuda-test/Stuck-v0", entry_point=make_tagged, kwargs={"lock": threading.Lock()})
+    caplog.clear()
+    makers = [partial(gymnasium.make, f"remuda-test/{name}-v0") for name in ("Counting", "A", "Made")]
+    with Pool([*makers, lambda: gymnasium.make("remuda-test/Lambda-v0", tag=3)], start_method=start_method) as pool:
+        assert pool.reset().obs[:, 0].tolist() == [6, 1, 0, 3]
+        assert pool.spec is not None
+        assert pool.spec.id == "remuda-test/Counting-v0"
+    assert (overridings(), "Overriding" in caplog.text) == ([], False)
+    with Pool([lambda: gymnasium.make("remuda-test/ShortPole-v0")], start_method=start_method) as pool:
+        pool.reset()
+        assert [bool(pool.step([0]).truncations[0]) for _ in range(3)] == [False, False, True]
 
 
 def test_the_module_of_an_entry_point_is_imported_when_an_env_needs_it(module: Any) -> None:
+    def make_others(env: Any) -> list[Any]:
+        others = [gymnasium.make(f"remuda-test/{name}-v0") for name in ("Made", "Class")]
+        return [(int(other.reset()[0][0]), other.metadata["render_modes"]) for other in others]
+
+    def has_imported(env: Any) -> bool:
+        return "registers_ids" in sys.modules
+
     spec = gymnasium.spec("remuda-test/Made-v0")
     spec.entry_point = partial(spec.entry_point)  # type: ignore[arg-type]  # it has no name
     gymnasium.register("remuda-test/Class-v0", entry_point=module.Env)
@@ -81,37 +98,32 @@ def test_the_module_of_an_entry_point_is_imported_when_an_env_needs_it(module: A
         assert pool.apply(has_imported) == [True, True]
 
 
-def has_imported(env: Any) -> bool:
-    return "registers_ids" in sys.modules
-
-
-def make_others(env: Any) -> list[Any]:
-    others = [gymnasium.make(f"remuda-test/{name}-v0") for name in ("Made", "Class")]
-    return [(int(other.reset()[0][0]), other.metadata["render_modes"]) for other in others]
-
-
 @each(num_workers=[None, "auto"], start_method=["forkserver", "spawn"])
 def test_different_registrations_cause_one_warning(
-    start_method: Any, num_workers: Any, module: Any, warned: list[Any]
+    start_method: Any, num_workers: Any, module: Any, overridings: Callable[[], list[str]]
 ) -> None:
     registry["remuda-test/B-v0"].kwargs = {"tag": 2}
     env_fns = [lambda: gymnasium.make("remuda-test/B-v0")] * 3
     with Pool(env_fns, start_method=start_method, num_workers=num_workers) as pool:
         assert pool.reset().obs[:, 0].tolist() == [2, 2, 2]
-    (override,) = [str(one.message) for one in warned if "Overriding" in str(one.message)]
+    (override,) = overridings()
     assert "remuda-test/B-v0" in override
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-def test_the_programs_ids_override_those_of_the_factories_module(
-    start_method: Any, module: Any, warned: list[Any], caplog: pytest.LogCaptureFixture
+def test_the_programs_ids_override_those_of_gymnasium_and_of_the_factories_module(
+    start_method: Any, module: Any, overridings: Callable[[], list[str]], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The factory is a function of the module, so the worker imports the module before it makes an env."""
     caplog.set_level(logging.WARNING)
+    gymnasium.register("CartPole-v1", entry_point="pool_envs:CountingEnv", kwargs={"tag": 4})
     registry["remuda-test/C-v0"].kwargs = {"tag": 3}
     make = module.make
-    with Pool([lambda: make("remuda-test/C-v0")] * 2, start_method=start_method) as pool:
-        assert pool.reset().obs[:, 0].tolist() == [3, 3]
+    fns = [lambda: make("remuda-test/C-v0"), lambda: make("CartPole-v1")]
+    with Pool(fns, start_method=start_method) as pool:
+        assert pool.reset().obs[:, 0].tolist() == [3, 4]
+
+
+# Like ale_py and MiniGrid, it registers its ids when it is imported.
 
 
 def test_an_id_that_cannot_be_pickled_is_skipped(module: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium
 import pytest
+from pairs import pairwise
 from pool_envs import CountingEnv
 
 from remuda import FaultPolicy, Pool
@@ -46,9 +47,11 @@ def test_a_read_of_dict_is_counted() -> None:
     Wrapper.reads = 0
 
 
-@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-@pytest.mark.parametrize("faults", ["raise", FaultPolicy("restart", renew_every=2)], ids=["raise", "restart"])
-@pytest.mark.parametrize("seeding", ["gymnasium", "per_episode"])
+@pairwise(
+    backend=["process", "thread", "serial"],
+    faults=["raise", FaultPolicy("restart", renew_every=2)],
+    seeding=["gymnasium", "per_episode"],
+)
 def test_a_pool_reads_no_dict(backend: Any, faults: Any, seeding: Any, tmp_path: Path) -> None:
     options: Any = {"backend": backend, "num_workers": 2, "faults": faults, "seeding": seeding, "crash_dir": tmp_path}
     with Pool([make] * 4, extras={"steps": lambda env: env.get_wrapper_attr("steps")}, **options) as pool:

@@ -15,10 +15,7 @@ from pool_envs import NOTHING, CountingEnv, NestedEnv, counting, hooked
 from spare_envs import step
 from vector_envs import PlainVector
 
-from remuda import (
-    EnvError,
-    Pool,
-)
+from remuda import EnvError, Pool
 
 BACKENDS: tuple[Any, ...] = ("process", "thread", "serial")
 
@@ -147,32 +144,19 @@ def test_observation_space_overrides_the_envs_space() -> None:
         pool.reset()
 
 
-class Listing:
+def as_the_same_list(env: Any) -> Any:
     """Makes an env return the same list from each reset and each step."""
+    results: list[Any] = []
 
-    _results: Any = None
+    def listed(method: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            results[:] = method(*args, **kwargs)
+            return results
 
-    def _listed(self, *results: Any) -> Any:
-        self._results = [] if self._results is None else self._results
-        self._results[:] = results
-        return self._results
+        return call
 
-    def reset(self, **arguments: Any) -> Any:
-        return self._listed(*super().reset(**arguments))  # type: ignore[misc]
-
-    def step(self, action: Any) -> Any:
-        return self._listed(*super().step(action))  # type: ignore[misc]
-
-
-class ListingEnv(Listing, CountingEnv):
-    pass
-
-
-class ListingVector(Listing, PlainVector):
-    pass
-
-
-ENVS = {None: (CountingEnv, ListingEnv), 2: (partial(PlainVector, 2), partial(ListingVector, 2))}
+    env.reset, env.step = listed(env.reset), listed(env.step)
+    return env
 
 
 @each(
@@ -185,9 +169,10 @@ ENVS = {None: (CountingEnv, ListingEnv), 2: (partial(PlainVector, 2), partial(Li
     ],
 )
 def test_results_in_a_list_are_accepted(mode: Any, size: int | None, resets_ahead: bool, backend: Any) -> None:
+    make = CountingEnv if size is None else partial(PlainVector, size)
     rows: list[Any] = []
-    for env in ENVS[size]:
-        fns: Any = [partial(env, tag, 2) for tag in range(2)]
+    for change in (lambda env: env, as_the_same_list):
+        fns: Any = [lambda tag=tag, change=change: change(make(tag, 2)) for tag in range(2)]
         with Pool(fns, backend=backend, autoreset=mode, vector_size=size, resets_ahead=resets_ahead) as pool:
             batches = [pool.reset()]
             for _ in range(4):

@@ -14,12 +14,7 @@ from pairs import each
 from pool_envs import counting, hooked
 
 import remuda
-from remuda import (
-    EnvError,
-    Pool,
-    RemoteTraceback,
-    StateError,
-)
+from remuda import EnvError, Pool, RemoteTraceback, StateError
 from remuda._wire.pickling import load
 
 BACKENDS: tuple[Any, ...] = ("process", "thread", "serial")
@@ -143,26 +138,25 @@ def test_an_interrupt_that_an_env_in_a_worker_raises_is_its_fault(backend: Any) 
         assert_goes_on_without(pool, 1)
 
 
-@pytest.mark.parametrize("phase", ["reset", "step", "call", "close"])
-def test_an_interrupt_in_the_callers_thread_is_raised(phase: str) -> None:
-    """`except Exception` must not catch the caller's Ctrl-C in an env that the caller steps."""
-    hooks: Any = {phase: raising(KeyboardInterrupt)}
-    pool = Pool(hooked(2, **hooks), backend="serial")
+@pytest.mark.parametrize(
+    ("backend", "phase"),
+    [*(("serial", phase) for phase in ("build", "reset", "step", "call", "close")), ("thread", "build")],
+)
+def test_an_interrupt_in_an_env_that_the_caller_waits_for_is_raised(backend: Any, phase: str) -> None:
+    """`except Exception` must not catch the caller's Ctrl-C in an env that the caller builds or steps."""
+    pools, hooks = list[Pool](), dict[str, Any]({phase: raising(KeyboardInterrupt)})
     with pytest.raises(KeyboardInterrupt) as raised:
-        pool.reset()
-        pool.step([0, 0])
-        pool.call("poke")
+        pools.append(Pool(hooked(2, **hooks), backend=backend))
+        pools[0].reset()
+        pools[0].step([0, 0])
+        pools[0].call("poke")
+        pools[0].close()
+    assert len(pools) == (phase != "build")
+    for pool in pools:
+        assert isinstance(raised.value.__cause__, EnvError)
+        assert f"env 1 (worker 1) raised KeyboardInterrupt in {phase}" in str(raised.value.__cause__)
         pool.close()
-    assert isinstance(raised.value.__cause__, EnvError)
-    assert f"env 1 (worker 1) raised KeyboardInterrupt in {phase}" in str(raised.value.__cause__)
-    pool.close()
-    assert pool.closed
-
-
-@pytest.mark.parametrize("backend", ["serial", "thread"])
-def test_an_interrupt_while_envs_are_built_is_raised(backend: Any) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        Pool(hooked(2, build=raising(KeyboardInterrupt)), backend=backend)
+        assert pool.closed
 
 
 def test_several_envs_that_raise_are_all_named() -> None:
@@ -179,27 +173,22 @@ def test_several_envs_that_raise_are_all_named() -> None:
         assert sorted(pool.recv().env_ids.tolist()) == [0, 3]
 
 
-def test_a_fault_that_arrives_with_an_answer_is_raised() -> None:
-    """Answers to calls wake the pool while it waits for results. Failures that arrived with them must be raised."""
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_fault_that_arrives_with_an_answer_is_raised(waits: bool) -> None:
+    """Answers to calls wake the pool while it waits for results. Failures that arrived with them must be raised, also
+    if the pool had waited for the answers alone.
+    """
     with Pool(hooked(3, step=raising(ValueError)), num_workers=2) as pool:
-        for _ in range(30):
+        for _ in range(15):
             pool.reset()
             pool.send([0, 0, 0])
             calls = [pool.call_async("pid") for _ in range(3)]
+            if waits:  # each env answers the calls after its step
+                assert all(len(call.result()) == 3 for call in calls)
             with pytest.raises(EnvError, match="env 1 "):
                 pool.recv()
             assert all(len(call.result()) == 3 for call in calls)
             assert sorted(pool.recv().env_ids.tolist()) == [0, 2]
-
-
-def test_recv_raises_a_fault_that_arrived_during_a_call() -> None:
-    with Pool(hooked(3, step=raising(ValueError)), backend="thread") as pool:
-        pool.reset()
-        pool.send([0, 0, 0])
-        assert pool.call("pid") == [os.getpid()] * 3  # each env answers the call after its step
-        with pytest.raises(EnvError, match="env 1 "):
-            pool.recv()
-        assert sorted(pool.recv().env_ids.tolist()) == [0, 2]
 
 
 def test_discard_drops_faults() -> None:
@@ -216,23 +205,17 @@ def test_discard_drops_faults() -> None:
 # -- values that cannot be sent --------------------------------------------------------------------------
 
 
-def test_answers_that_cannot_be_pickled() -> None:
+def test_calls_and_answers_that_cannot_be_made_are_refused() -> None:
+    generator = (i for i in range(3))
     with Pool(counting(2)) as pool:
-        with pytest.raises(
-            EnvError, match=r"envs 0, 1 .* in call: expected a result that can be pickled, got <generator"
-        ):
-            pool.apply(lambda env: (i for i in range(3)))
-        assert pool.call("tag") == [0, 1]
-
-
-def test_bad_calls_are_refused() -> None:
-    with Pool(counting(2), backend="serial") as pool:
         with pytest.raises(Exception, match="pickle"):
-            pool.call("echo", (i for i in range(3)))
+            pool.call("echo", generator)
         with pytest.raises(Exception, match="pickle"):
-            pool.set_attrs("tag", [1, (i for i in range(3))])
+            pool.set_attrs("tag", [1, generator])
         with pytest.raises(ValueError, match="expected 2 .*got 1"):
             pool.set_attrs("tag", [1])
         with pytest.raises(EnvError, match=r"envs 0, 1 .*AttributeError in call: .*'fly'"):
             pool.call("fly")
+        with pytest.raises(EnvError, match=r"envs 0, 1 .* in call: expected a result that can be pickled, got <gen"):
+            pool.apply(lambda env: (i for i in range(3)))
         assert pool.call("tag") == [0, 1]

@@ -149,40 +149,6 @@ class MaskMethodEnv(MaskedEnv):
         return self.mask()
 
 
-@pytest.mark.parametrize(
-    "env",
-    [
-        *(MaskedEnv("info"), MaskedEnv("shifted"), MaskedEnv("obs"), gymnasium.Wrapper(MaskMethodEnv("method"))),
-        HookedEnv(reset=lambda env: (env.observe(), {"action_mask": [1, 2, 3]})),  # an unusable mask, which is ignored
-    ],
-)
-def test_actions_obey_a_mask(env: Any) -> None:
-    found = measure(env, seconds=1e-3)
-    assert (found.problem, found.steps >= 10) == (None, True)
-
-
-def raising_after(steps: int) -> HookedEnv:
-    def stumble(env: HookedEnv, _: Any) -> None:
-        if env.total_steps > steps:
-            raise ValueError("illegal")
-
-    return HookedEnv(step=stumble)
-
-
-@pytest.mark.parametrize(("steps", "is_known"), [(0, False), (5, False), (200, True)])
-def test_the_cost_of_an_env_that_raises_is_that_of_its_earlier_steps(steps: int, is_known: bool) -> None:
-    found = measure(raising_after(steps), seconds=1000.0)
-    assert found.problem == "ValueError: illegal"
-    assert (found.cost is not None) == is_known
-
-
-def test_an_env_that_cannot_be_reset_without_options_has_no_cost() -> None:
-    def refuse(_: Any) -> None:
-        raise KeyError("level")
-
-    assert measure(HookedEnv(reset=refuse)) == Measured(None, 0, 0, "KeyError: 'level'")
-
-
 class OwnStepsEnv(CountingEnv):
     """An env that needs options in each reset, and has its own loop for the measurement."""
 
@@ -199,17 +165,37 @@ class OwnStepsEnv(CountingEnv):
                 yield
 
 
-def test_an_env_may_have_its_own_loop() -> None:
-    env = OwnStepsEnv(length=3)
-    assert measure(env, seconds=1e-3).problem is None
-    assert env.total_steps >= 10
-
-
-@pytest.mark.parametrize("mode", GYMNASIUM_MODES)
-def test_a_vector_env_is_measured_in_every_autoreset_mode(mode: str) -> None:
-    env = sync_vector_env([lambda: CountingEnv(length=3)] * 2, mode)
+@pytest.mark.parametrize(
+    "env",
+    [
+        *(MaskedEnv("info"), MaskedEnv("shifted"), MaskedEnv("obs"), gymnasium.Wrapper(MaskMethodEnv("method"))),
+        HookedEnv(reset=lambda env: (env.observe(), {"action_mask": [1, 2, 3]})),  # an unusable mask, which is ignored
+        OwnStepsEnv(length=3),
+        *(sync_vector_env([lambda: CountingEnv(length=3)] * 2, mode) for mode in GYMNASIUM_MODES),
+    ],
+    ids=["info", "shifted", "obs", "method", "unusable", "own loop", *GYMNASIUM_MODES],
+)
+def test_envs_are_measured_by_valid_actions_resets_and_their_own_loops(env: Any) -> None:
     found = measure(env, seconds=1e-3)
     assert (found.problem, found.steps >= 10) == (None, True)
+
+
+@pytest.mark.parametrize(("steps", "is_known"), [(0, False), (5, False), (200, True)])
+def test_the_cost_of_an_env_that_raises_is_that_of_its_earlier_steps(steps: int, is_known: bool) -> None:
+    def stumble(env: HookedEnv, _: Any) -> None:
+        if env.total_steps > steps:
+            raise ValueError("illegal")
+
+    found = measure(HookedEnv(step=stumble), seconds=1000.0)
+    assert found.problem == "ValueError: illegal"
+    assert (found.cost is not None) == is_known
+
+
+def test_an_env_that_cannot_be_reset_without_options_has_no_cost() -> None:
+    def refuse(_: Any) -> None:
+        raise KeyError("level")
+
+    assert measure(HookedEnv(reset=refuse)) == Measured(None, 0, 0, "KeyError: 'level'")
 
 
 # -- envs with processes -----------------------------------------------------------------------------------

@@ -173,8 +173,7 @@ def test_envs_find_the_names_of_the_program(kind: str, tmp_path: Path) -> None:
 
 
 def test_definitions_that_make_a_pool_or_raise_are_refused(script: Callable[..., Script]) -> None:
-    program = script(
-        """
+    program = script("""
 class Point(ctypes.Structure):  # its definition is run in the worker
     _fields_ = [("x", ctypes.c_int)]
 
@@ -194,8 +193,7 @@ first = ([0] if os.environ.setdefault("PROGRAM", str(os.getpid())) == str(os.get
 pool = Pool([Env], num_workers=1)
 say(pool.reset().infos[0])
 pool.close()
-"""
-    )
+""")
     info = program.read_line()
     assert info["x"] == 3
     of_pool, of_first = info["errors"]
@@ -208,8 +206,7 @@ def test_envs_find_modules_that_are_not_on_the_path(script: Callable[..., Script
     for folder, name in [("removed", "from_removed"), ("relative", "from_relative"), ("given", "by_path")]:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / f"{name}.py").write_text("import pool_envs\ndef make(): return pool_envs.CountingEnv()")
-    program = script(
-        f"""
+    program = script(f"""
 import importlib.util, types
 os.chdir({str(tmp_path)!r})
 sys.path.insert(0, os.path.abspath("removed"))
@@ -229,8 +226,7 @@ for start_method in ("forkserver", "spawn"):
                 say(pool.reset().obs.shape)
         except EnvError as error:
             say(str(error))
-"""
-    )
+""")
     for _ in range(2):
         assert [program.read_line() for _ in range(3)] == [[1, 4]] * 3
         assert "No module named 'made' in a worker: the program made it without a file" in program.read_line()

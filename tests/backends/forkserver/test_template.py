@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pairs import each
 from pool_envs import CountingEnv, Gate, counting
 from programs import (
     Script,
@@ -22,7 +23,6 @@ from programs import (
     kill,
     pids_of,
     step_until_restarted,
-    stopped,
 )
 
 from remuda import FaultPolicy, Pool, RestartLimitError
@@ -43,28 +43,21 @@ def template_of(pool: Pool) -> int:
 
 # -- nothing forks beside the program ---------------------------------------------------------------------
 
-LEARNER = """
-AT_ONCE = dict(backoff=0, max_restarts=1000)
-matrix = np.random.default_rng(0).random((500, 500))
-matrix @ matrix  # starts the threads of the library
-
-def learn_until(event):
-    while not event():
-        matrix @ matrix
-
-"""
-
 
 def test_a_learner_multiplies_matrices_while_workers_restart(start_method: Any, script: Callable[..., Script]) -> None:
     kills = 2 if start_method == "spawn" else 6  # a new interpreter takes long
     run = script(
-        f"""{LEARNER}
-with Pool(counting(2), start_method="{start_method}", faults=FaultPolicy("restart", **AT_ONCE)) as pool:
+        f"""
+matrix = np.random.default_rng(0).random((500, 500))
+matrix @ matrix  # starts the threads of the library
+faults = FaultPolicy("restart", backoff=0, max_restarts=1000)
+with Pool(counting(2), start_method="{start_method}", faults=faults) as pool:
     pool.reset()
     for _ in range({kills}):
         before = pids(pool)
         os.kill(before[0], signal.SIGKILL)
-        learn_until(lambda: pool.workers[0].pid not in (before[0], None))
+        while pool.workers[0].pid in (before[0], None):
+            matrix @ matrix
         while pool.step([1, 1]).rewards.sum() < 2:
             matrix @ matrix
     say(pool.stats().restarts)
@@ -75,31 +68,12 @@ with Pool(counting(2), start_method="{start_method}", faults=FaultPolicy("restar
     assert run.await_end()[0] == 0
 
 
-def test_a_learner_multiplies_matrices_while_workers_are_renewed(script: Callable[..., Script]) -> None:
-    run = script(
-        f"""{LEARNER}
-faults = FaultPolicy("restart", renew_every=1, **AT_ONCE)
-with Pool(counting(2, length=1), start_method="fork", faults=faults, autoreset="same_step") as pool:
-    pool.reset()
-    seen = set(pids(pool))
-    while len(seen) < 12:
-        pool.send([1, 1])
-        matrix @ matrix
-        pool.recv()
-        matrix @ matrix
-        seen.update(pids(pool))
-    say("renewed")
-""",
-        OPENBLAS_NUM_THREADS="2",
-    )
-    assert run.read_line() == "renewed"
-    assert run.await_end() == (0, "", "")
-
-
-def test_handlers_of_forks_are_called_only_when_the_pool_is_made(script: Callable[..., Script]) -> None:
-    """The learner holds the lock that the handler takes, while it waits for a restarted worker."""
-    run = script(
-        """
+@pytest.mark.parametrize("renew_every", [None, 1])
+def test_handlers_of_forks_are_called_only_when_the_pool_is_made(
+    renew_every: int | None, script: Callable[..., Script]
+) -> None:
+    """The learner holds the lock that the handler takes, while it waits for a successor of a killed or old worker."""
+    run = script(f"""
 from programs import kill, step_until_restarted
 lock, calls = threading.Lock(), []
 
@@ -108,19 +82,20 @@ def before():
     lock.acquire()
 
 os.register_at_fork(before=before, after_in_parent=lock.release, after_in_child=lock.release)
-fns = [lambda: CountingEnv(tag=len(calls))] * 3
-with Pool(fns, start_method="fork", faults=FaultPolicy("restart", backoff=0)) as pool:
+fns = [lambda: CountingEnv(tag=len(calls), length=1)] * 3
+faults = FaultPolicy("restart", backoff=0, renew_every={renew_every})
+with Pool(fns, start_method="fork", faults=faults, autoreset="same_step") as pool:
     say(calls == [os.getpid()])
     pool.reset()
     with lock:
-        step_until_restarted(pool, 1, kill(pool, 1))
+        step_until_restarted(pool, 1, pids(pool)[1] if {renew_every} else kill(pool, 1))
     say(calls == [os.getpid()])
     say(pool.get_attr("tag"))
-"""
-    )
+""")
     assert run.read_line() is True
     assert run.read_line() is True
-    assert run.read_line() == [2, 5, 4]  # the program's fork, and four of the template: three workers and a successor
+    # The program's fork, and those of the template: three workers and their successors.
+    assert renew_every or run.read_line() == [2, 5, 4]
     assert run.await_end()[0] == 0
 
 
@@ -172,30 +147,6 @@ def test_successors_have_the_memory_of_the_start_and_the_environment_of_their_ow
         assert pool.apply(look) == [(7, None, here, False), (7, "new", path, True)]
 
 
-def test_a_program_that_trains_while_it_is_imported(script: Callable[..., Script], tmp_path: Path) -> None:
-    """The import lasts as long as the pool. Workers import the same module."""
-    (tmp_path / "training.py").write_text(
-        """
-from programs import kill, step_until_restarted
-from remuda import FaultPolicy, Pool
-from pool_envs import hooked
-
-NAME = "training"
-
-def step(env, action):
-    import training
-    assert training.NAME == NAME
-
-with Pool(hooked(2, (0, 1), step=step), start_method="fork", faults=FaultPolicy("restart", backoff=0)) as pool:
-    pool.reset()
-    step_until_restarted(pool, 1, kill(pool, 1))
-"""
-    )
-    run = script("import training\nsay(training.NAME)")
-    assert run.read_line() == "training"
-    assert run.await_end()[:2] == (0, "")
-
-
 def test_output_that_waits_in_a_buffer_is_printed_once(script: Callable[..., Script]) -> None:
     run = script(
         """
@@ -211,18 +162,24 @@ with Pool(counting(2), start_method="fork", faults=FaultPolicy("restart", backof
     assert run.await_end()[:2] == (0, "once and no more")
 
 
-def test_each_pool_has_a_template_without_descriptors_of_other_pools() -> None:
-    sockets = {*held_by("self", "socket:").values()}
-    with forked(worker_output="capture") as one, forked(worker_output="capture") as other:
+def test_templates_and_forked_workers_hold_no_descriptors_of_other_workers_and_pools() -> None:
+    of_others = {*held_by("self", "socket:").values()}
+    with Pool(counting(2), faults=AT_ONCE) as of_server, forked() as one, forked(3, worker_output="capture") as other:
+        for pool in (of_server, one, other):
+            pool.reset()
         templates = [template_of(one), template_of(other)]
         assert len({*templates}) == 2
-        own = {*held_by("self", "socket:").values()}
-        for template in templates:
-            assert own.intersection(held_by(template, "socket:").values()) <= sockets
-            for name in ("remuda-payload", "remuda-output", "memfd:remuda "):
-                assert not held_by(template, name)
-        one.reset()
+        kill(other, 2)  # its successor starts when all pools have an arena
         other.reset()
+        workers, own = pids_of(other), {*held_by("self", "socket:").values()}
+        for pid in (*templates, *workers):
+            held = {*held_by(pid, "socket:").values()}
+            assert held & own <= of_others or pid in workers
+            assert not held_by(pid, "remuda-payload")
+            assert not held_by(pid, "memfd:remuda ")
+            assert bool(held_by(pid, "memfd:remuda-output")) == (pid in workers)
+        # All workers share one socket, through which they send their logs.
+        assert len({link for pid in workers for link in held_by(pid, "socket:").values()} & own) == 1
         end_process(templates[0])
         step_until_restarted(other, 1, kill(other, 1))
         assert one.step([1, 2]).rewards.tolist() == [1, 2]
@@ -236,13 +193,18 @@ def use_and_close(pool: Pool) -> None:
     pool.close()
 
 
+def close_with_a_stopped_template(pool: Pool) -> None:
+    pool.reset()
+    os.kill(template_of(pool), signal.SIGSTOP)
+    pool.close()
+
+
 def leave_to_the_garbage_collection(pool: Pool) -> None:
     cycle: list[Any] = [pool]
     cycle.append(cycle)
 
 
-@pytest.mark.parametrize("end", [use_and_close, leave_to_the_garbage_collection])
-@pytest.mark.parametrize("faults", ["raise", "restart"])
+@each(end=[use_and_close, close_with_a_stopped_template, leave_to_the_garbage_collection], faults=["raise", "restart"])
 def test_the_template_ends_with_its_pool(end: Callable[[Pool], None], faults: Any) -> None:
     forked().close()  # opens what remains between pools
     collect()
@@ -257,27 +219,8 @@ def test_the_template_ends_with_its_pool(end: Callable[[Pool], None], faults: An
     assert {**holdings(), "threads": 0} == {**before, "threads": 0}  # the thread of the finalizers stays
 
 
-def test_the_template_ends_with_the_program(script: Callable[..., Script]) -> None:
-    run = script(
-        """
-from programs import children
-pool = Pool(counting(2), start_method="fork")
-(template, _) = pool.apply(lambda env: os.getppid())
-os.kill(template, signal.SIGSTOP)  # the watcher ends it, too
-other = Pool(counting(2), start_method="fork")
-say([template, *children()])
-threading.Event().wait()
-"""
-    )
-    template, *found = run.read_line()
-    assert template in found
-    assert {*found} <= {*run.family()}
-    run.kill()
-
-
 def test_an_interrupt_in_the_terminal_does_not_reach_the_template(script: Callable[..., Script]) -> None:
-    run = script(
-        """
+    run = script("""
 from programs import kill, step_until_restarted
 with Pool(counting(2), start_method="fork", faults=FaultPolicy("restart", backoff=0)) as pool:
     pool.reset()
@@ -287,91 +230,58 @@ with Pool(counting(2), start_method="fork", faults=FaultPolicy("restart", backof
     except KeyboardInterrupt:
         step_until_restarted(pool, 1, kill(pool, 1))
         say("restarted")
-"""
-    )
+""")
     assert run.read_line() == "restarted"
     assert run.await_end()[0] == 0
 
 
-@pytest.mark.parametrize("policy", [{}, {"resets": "report"}], ids=str)
-def test_a_killed_template_is_reported_by_failed_restarts(policy: Any) -> None:
+@each(
+    end__says=[
+        ("killed", "worker 1 could not be started: the process that forks workers died: killed by SIGKILL"),
+        ("stopped", "the process that forks workers was ended, because it did not answer in time"),
+    ],
+    policy=[{}, {"resets": "report"}],
+)
+def test_the_end_of_a_template_is_reported_by_failed_restarts(
+    end: str, says: str, policy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its workers remain alive."""
     faults = FaultPolicy("restart", backoff=0, max_restarts=2, **policy)
-    with forked(3, faults=faults, autoreset="disabled") as pool:
+    with forked(3, faults=faults, autoreset="disabled", start_timeout=None) as pool:
         pool.reset()
-        end_process(template_of(pool))
+        template = Watched([template_of(pool)])
+        os.kill(template.pids[0], signal.SIGSTOP if end == "stopped" else signal.SIGKILL)
+        monkeypatch.setattr(client, "_PATIENCE", 0.1)  # only now, because a busy machine forks slowly
         assert pool.step([1, 2, 3]).rewards.tolist() == [1, 2, 3]
         kill(pool, 1)
-        expected = "worker 1 could not be started: the process that forks workers died: killed by SIGKILL"
-        with pytest.raises(RestartLimitError, match=expected) as caught:
+        with pytest.raises(RestartLimitError, match=says) as caught:
             while True:
                 pool.reset()
+        template.await_end()
         assert [fault.env_id for fault in caught.value.faults] == [1, 1, 1]
         assert [pool.workers[index].is_alive() for index in range(3)] == [True, False, True]
     assert not any(worker.is_alive() for worker in pool.workers)
 
 
 def test_a_template_that_ends_in_a_fork_is_reported(script: Callable[..., Script]) -> None:
-    run = script(
-        """
+    run = script("""
 OWNER = os.getpid()
 os.register_at_fork(before=lambda: os.getpid() == OWNER or os._exit(3))
 try:
     Pool(counting(2), start_method="fork")
 except RemudaError as error:
     say(str(error))
-"""
-    )
+""")
     assert run.read_line().startswith(
         "worker 0 could not be started: the process that forks workers died: it exited with code 3"
     )
     assert run.await_end() == (0, "", "")
 
 
-def test_restarts_wait_for_a_stopped_template() -> None:
-    with forked(3) as pool:
-        pool.reset()
-        with stopped(template_of(pool)):
-            for worker in (1, 2):
-                kill(pool, worker)
-            assert pool.step([1, 1, 1]).truncations.tolist() == [False, True, True]
-            for action in range(5):
-                pool.send([action], env_ids=[0])
-                assert pool.recv(min_envs=1).rewards.tolist() == [action]
-        while pool.step([1, 1, 1]).rewards.sum() < 3:
-            pass
-        assert pool.stats().restarts == 2
-
-
-def test_a_template_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    with forked(faults=FaultPolicy("restart", backoff=0, max_restarts=1), start_timeout=None) as pool:
-        pool.reset()
-        template = template_of(pool)
-        watched = Watched([template])
-        os.kill(template, signal.SIGSTOP)
-        monkeypatch.setattr(client, "_PATIENCE", 0.1)  # only now, because a busy machine forks slowly
-        kill(pool, 1)
-        expected = "the process that forks workers was ended, because it did not answer in time"
-        with pytest.raises(RestartLimitError, match=expected):
-            while True:
-                pool.step([1, 1])
-        watched.await_end()
-
-
-def test_a_pool_with_a_stopped_template_can_be_closed() -> None:
-    pool = forked()
-    pool.reset()
-    watched = Watched([template_of(pool), *pids_of(pool)])
-    os.kill(template_of(pool), signal.SIGSTOP)
-    pool.close()
-    watched.await_end()
-
-
 def test_a_template_killed_while_it_forks_ends_the_start(script: Callable[..., Script], tmp_path: Path) -> None:
     """The program has a copy of the template's end of the socket, as a process that forks at the same time might."""
     gate = Gate(tmp_path)
-    run = script(
-        f"""
+    run = script(f"""
 import stat
 OWNER, gate, copies = os.getpid(), {gate!r}, []
 
@@ -385,8 +295,7 @@ def before():
 
 os.register_at_fork(before=before)
 Pool(counting(1), start_method="fork", start_timeout=None)
-"""
-    )
+""")
     gate.await_arrival()
     (template,) = children(run.process.pid)
     os.kill(template, signal.SIGKILL)

@@ -33,8 +33,7 @@ def test_ctrl_c_ends_a_program_in_each_phase(
 ) -> None:
     """The program ends with one traceback, and leaves no process."""
     gate = Gate(tmp_path)
-    run = script(
-        f"""
+    run = script(f"""
 METHOD = "{start_method}"
 gate = {gate!r}
 fns = hooked(3, {phase}=lambda *_: (gate.wait(), wait_for_ever()))
@@ -43,8 +42,7 @@ fns = hooked(3, {phase}=lambda *_: (gate.wait(), wait_for_ever()))
     pool.call("poke")
     for _ in range(3):
         pool.step([0, 0, 0])
-"""
-    )
+""")
     gate.let_pass()
     os.killpg(run.process.pid, signal.SIGINT)
     code, out, err = run.await_end()
@@ -57,8 +55,7 @@ fns = hooked(3, {phase}=lambda *_: (gate.wait(), wait_for_ever()))
 
 def test_a_pool_stays_usable_after_ctrl_c(script: Callable[..., Script], tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    run = script(
-        f"""
+    run = script(f"""
 gate = {gate!r}
 with Pool(gated([None, gate])) as pool:
     pool.reset()
@@ -68,8 +65,7 @@ with Pool(gated([None, gate])) as pool:
         say(pool.pending)
     say(pool.recv().rewards.tolist())
     say(pool.call("tag"))
-"""
-    )
+""")
     gate.await_arrival()
     os.killpg(run.process.pid, signal.SIGINT)
     assert run.read_line() == 2
@@ -81,8 +77,7 @@ with Pool(gated([None, gate])) as pool:
 
 def test_ctrl_c_within_a_message_does_not_disturb_the_next_one(script: Callable[..., Script]) -> None:
     """The worker is stopped within a long answer, and the interrupt arrives while the pool waits for the rest."""
-    run = script(
-        """
+    run = script("""
 with Pool([TextEnv, TextEnv]) as pool:
     pool.reset()
     say(pids(pool))
@@ -95,8 +90,7 @@ with Pool([TextEnv, TextEnv]) as pool:
         say("interrupted")
     say([len(answer) for answer in slow.result()])
     say(len(pool.step(("a", "b")).obs))
-"""
-    )
+""")
     pid, _ = run.read_line()
     await_sleep(pid)  # the answer is larger than the socket's buffer, so the worker sleeps
     os.kill(pid, signal.SIGSTOP)
@@ -110,76 +104,38 @@ with Pool([TextEnv, TextEnv]) as pool:
     assert run.await_end() == (0, "", "")
 
 
-def test_ctrl_c_while_a_pool_starts_does_not_disturb_the_next_pool(
-    script: Callable[..., Script], tmp_path: Path
+@pytest.mark.parametrize(
+    ("hooks", "timeout"),
+    [("dict(close=wait_in_env_0, step=hang_in_env_1)", 600), ("dict(reset=stay_at_sigterm, step=wait_for_ever)", 0)],
+    ids=["while an env hangs in native code", "while a worker does not end at SIGTERM"],
+)
+def test_ctrl_c_during_a_close_kills_the_workers_at_once(
+    hooks: str, timeout: float, script: Callable[..., Script], tmp_path: Path
 ) -> None:
-    """The next pool may not take the fork server's answer to the interrupted request for its own."""
-    (tmp_path / "slow_module.py").write_text(
-        "import script_head\nscript_head.say('importing')\nscript_head.wait_for_ever()\n"
-    )
-    run = script(
-        """
-try:
-    Pool(counting(2), preload=["slow_module"])
-except KeyboardInterrupt:
-    say("interrupted")
-with Pool(counting(2)) as pool:
-    say(pool.call("pid") == pids(pool))
-"""
-    )
-    assert run.read_line() == "importing"
-    os.killpg(run.process.pid, signal.SIGINT)
-    assert run.read_line() == "interrupted"
-    assert run.read_line() is True
-    assert run.await_end() == (0, "", "")
-
-
-def test_ctrl_c_during_a_close_kills_the_workers_at_once(script: Callable[..., Script], tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    run = script(
-        f"""
+    run = script(f"""
 gate = {gate!r}
 
-def step(*_):
+def wait_in_env_0(env):
+    if env.tag == 0:
+        gate.wait()
+
+def hang_in_env_1(env, action):
+    if env.tag == 1:
+        hold_the_gil()
+
+def stay_at_sigterm(env):
     signal.signal(signal.SIGTERM, lambda *_: gate.wait())
-    gate.wait()
-    wait_for_ever()
 
-pool = Pool(hooked(3, step=step))
-pool.reset()
-pool.send([1, 2, 3])
-say("sent")
-sys.stdin.readline()
-try:
-    pool.close(timeout=0)
-except KeyboardInterrupt:
-    say([worker.is_alive() for worker in pool.workers])
-"""
-    )
-    assert run.read_line() == "sent"
-    gate.let_pass()
-    run.write_line()
-    gate.await_arrival()  # the worker has received SIGTERM and does not end
-    os.killpg(run.process.pid, signal.SIGINT)
-    assert run.read_line() == [False] * 3
-    assert run.await_end() == (0, "", "")
-
-
-def test_ctrl_c_ends_a_close_while_an_env_hangs_in_native_code(script: Callable[..., Script], tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    run = script(
-        f"""
-gate = {gate!r}
-pool = Pool([lambda: HookedEnv(0, close=lambda env: gate.wait()), lambda: HookedEnv(1, step=hold_the_gil)])
+pool = Pool(hooked(2, (0, 1), **{hooks}))
 pool.reset()
 pool.send([1, 2])
 try:
-    pool.close(timeout=600)
+    pool.close(timeout={timeout})
 except KeyboardInterrupt:
     say([worker.is_alive() for worker in pool.workers])
-"""
-    )
-    gate.await_arrival()  # the other env is being closed
-    os.kill(run.process.pid, signal.SIGINT)
+""")
+    gate.await_arrival()  # the other env is being closed, or the worker has received SIGTERM
+    os.killpg(run.process.pid, signal.SIGINT)
     assert run.read_line() == [False, False]
     assert run.await_end() == (0, "", "")

@@ -14,16 +14,12 @@ from typing import Any
 
 import pytest
 from accidents import leave
+from failing import keep_busy
 from pairs import each
 from pool_envs import Gate, HookedEnv, TextEnv, counting, gated, hooked
-from programs import Script, Watched, await_sleep, kill, pids_of
+from programs import Script, await_sleep, end_process, kill, pids_of
 
-from remuda import (
-    BrokenPoolError,
-    Pool,
-    StateError,
-    WorkerDiedError,
-)
+from remuda import BrokenPoolError, Pool, StateError, WorkerDiedError
 from remuda._engine.commands.answers import Answers
 
 
@@ -50,18 +46,22 @@ def assert_goes_on_without(pool: Pool, lost: Sequence[int]) -> None:
     assert pool.call("tag", env_ids=other_ids) == other_ids
 
 
-@each(start_method=["forkserver", "spawn", "fork"], phase=["step", "reset"])
-def test_death_in_step_and_reset(phase: str, start_method: Any, tmp_path: Path) -> None:
+@each(start_method=["forkserver", "spawn", "fork"], phase=["step", "reset", "nothing"])
+def test_a_death_is_raised_and_the_other_envs_go_on(phase: str, start_method: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     fns = gated([None, None, gate, None, None], phase)
     with Pool(fns, num_workers=3, start_method=start_method) as pool:
-        if phase == "step":
+        if phase != "reset":
             pool.reset()
-            pool.send([0] * 5)
-        else:
+        if phase == "nothing":
+            pid = kill(pool, 1)
+        if phase == "reset":
             pool.send_reset()
-        gate.await_arrival()
-        pid = kill(pool, 1)
+        else:
+            pool.send([0] * 5)
+        if phase != "nothing":
+            gate.await_arrival()
+            pid = kill(pool, 1)
         with pytest.raises(WorkerDiedError) as raised:
             pool.recv()
         assert_death(raised.value, 1, pid, (2, 3), phase)
@@ -70,42 +70,36 @@ def test_death_in_step_and_reset(phase: str, start_method: Any, tmp_path: Path) 
     assert [worker.exitcode for worker in pool.workers] == [0, -9, 0]
 
 
-def test_death_in_call(tmp_path: Path) -> None:
+@pytest.mark.parametrize("phase", ["call", "nothing"])
+def test_each_call_to_a_dead_worker_raises_its_death(phase: str, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with Pool(gated([None, gate, None], "call")) as pool:
+    with Pool(gated([None, gate, None], phase)) as pool:
         pool.reset()
+        if phase == "nothing":
+            pid = kill(pool, 1)
         calls = [pool.call_async("poke") for _ in range(3)]
         other = pool.call_async("pid", env_ids=[0, 2])
-        gate.await_arrival()
-        pid = kill(pool, 1)
+        if phase == "call":
+            gate.await_arrival()
+            pid = kill(pool, 1)
         for call in calls:
             for _ in range(2):
                 with pytest.raises(WorkerDiedError) as raised:
                     call.result()
-                assert_death(raised.value, 1, pid, (1,), "call")
+                assert_death(raised.value, 1, pid, (1,), phase)
         assert len(other.result()) == 2
         pool.send([1, 2], env_ids=[0, 2])
         assert_goes_on_without(pool, [1])
 
 
-def test_death_while_idle() -> None:
+def test_a_death_is_raised_while_other_envs_keep_the_pool_busy() -> None:
     with Pool(counting(3)) as pool:
         pool.reset()
         pid = kill(pool, 1)
-        pool.send([1, 2, 3])
         with pytest.raises(WorkerDiedError) as raised:
-            pool.recv()
-        assert_death(raised.value, 1, pid, (1,), "nothing")
-        assert_goes_on_without(pool, [1])
-
-
-def test_a_call_raises_a_death_while_idle() -> None:
-    with Pool(counting(3)) as pool:
-        pid = kill(pool, 0)
-        with pytest.raises(WorkerDiedError) as raised:
-            pool.call("pid")
-        assert_death(raised.value, 0, pid, (0,), "nothing")
-        assert len(pool.reset(env_ids=[1, 2])) == 2
+            keep_busy(pool)
+        assert raised.value.pid == pid
+        pool.recv()
 
 
 def test_close_does_not_raise_a_death_in_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -177,20 +171,6 @@ def test_all_workers_die() -> None:
             pool.recv()
         with pytest.raises(BrokenPoolError):
             pool.reset()
-
-
-def test_a_death_is_raised_while_other_envs_keep_the_pool_busy() -> None:
-    """recv with min_envs=1 always has a result, but must raise the death all the same."""
-    with Pool(counting(3)) as pool:
-        pool.reset()
-        pid = kill(pool, 1)
-        pool.send([0, 0, 0])
-        with pytest.raises(WorkerDiedError) as raised:
-            while True:
-                ids = pool.recv(min_envs=1).env_ids
-                pool.send([0] * len(ids), env_ids=ids)
-        assert raised.value.pid == pid
-        pool.recv()
 
 
 def test_discard_after_a_death(tmp_path: Path) -> None:
@@ -280,8 +260,7 @@ def test_death_within_a_message() -> None:
     with Pool([TextEnv, lambda: TextEnv(times=10**7)]) as pool:
         pool.reset()
         pool.send(("a", "b"))
-        pid = pids_of(pool)[1]
-        await_sleep(pid)
+        await_sleep(pids_of(pool)[1])
         kill(pool, 1)
         with pytest.raises(WorkerDiedError) as raised:
             pool.recv()
@@ -289,29 +268,29 @@ def test_death_within_a_message() -> None:
         assert pool.recv().obs == ("a",)
 
 
+# The child keeps the worker's socket open, so that the worker's end does not close it.
 FORK_A_CHILD = """
 def fork_a_child(*_):
     __import__("warnings").simplefilter("ignore", DeprecationWarning)  # newer Pythons, of threads beside a fork
     if os.fork() == 0:  # it holds whatever descriptors we hold
         signal.pause()
         os._exit(0)
-"""
 
-
-def test_a_forked_child_of_an_env_does_not_hide_its_death_in_build(script: Callable[..., Script]) -> None:
-    """The child keeps the worker's socket open, so that the worker's end does not close it."""
-    run = script(
-        FORK_A_CHILD
-        + """
 def die(*_):
     fork_a_child()
     os.kill(os.getpid(), signal.SIGKILL)
 
-try:
-    Pool([HookedEnv, lambda: HookedEnv(build=die)], start_timeout=None)
-except WorkerDiedError as error:
-    say([error.operation, error.exitcode, error.env_ids])
+def attempt(use):
+    try:
+        use()
+    except WorkerDiedError as error:
+        say([error.operation, error.exitcode, error.env_ids])
 """
+
+
+def test_a_forked_child_of_an_env_does_not_hide_its_death_in_build(script: Callable[..., Script]) -> None:
+    run = script(
+        f"{FORK_A_CHILD}\nattempt(lambda: Pool([HookedEnv, lambda: HookedEnv(build=die)], start_timeout=None))"
     )
     assert run.read_line() == ["build", -9, [1]]
     assert run.await_end() == (0, "", "")
@@ -335,25 +314,16 @@ with Pool([TextEnv]) as pool:
     pool.apply(fork_a_child)
     {stop}
     say(pids(pool))
-    try:
-        pool.apply({ask})
-    except WorkerDiedError as error:
-        say([error.operation, error.exitcode, error.env_ids])
+    attempt(lambda: pool.apply({ask}))
 """
     )
     (pid,) = run.read_line()
     if side == "writing":
         await_sleep(run.process.pid)
-    os.kill(pid, signal.SIGKILL) if side == "writing" else _kill_in_the_middle(run, pid)
+    else:  # waits until the writer has stopped the reader and filled its socket
+        os.waitid(os.P_PID, run.process.pid, os.WSTOPPED | os.WNOWAIT)
+        await_sleep(pid)
+    end_process(pid)
+    run.process.send_signal(signal.SIGCONT)
     assert run.read_line() == ["nothing" if side == "writing" else "call", -9, [0]]
     assert run.await_end() == (0, "", "")
-
-
-def _kill_in_the_middle(run: Script, pid: int) -> None:
-    """Waits until the writer has stopped the reader and filled its socket, and kills it before the reader continues."""
-    os.waitid(os.P_PID, run.process.pid, os.WSTOPPED | os.WNOWAIT)
-    await_sleep(pid)
-    watched = Watched([pid])
-    os.kill(pid, signal.SIGKILL)
-    watched.await_end()
-    run.process.send_signal(signal.SIGCONT)

@@ -21,8 +21,7 @@ open(%r, "a").write(f"{sorted(links)}\\n")
 
 def test_programs_inherit_no_descriptor(start_method: str, script: Callable[..., Script], tmp_path: Any) -> None:
     """The programs are started from a constructor, a step, a call, a successor, and from the pool's process."""
-    run = script(
-        f"""
+    run = script(f"""
 from shlex import join
 program = [sys.executable, "-S", "-c", {LISTING % str(tmp_path / "listing")!r}]
 
@@ -46,8 +45,7 @@ pool.step([0, 0])
 pool.apply(start_programs)
 pool.close()
 say(Path({str(tmp_path / "listing")!r}).read_text().splitlines())
-"""
-    )
+""")
     listings = run.read_line()
     code, _, _ = run.await_end()
     assert code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pairs import each
@@ -53,60 +54,32 @@ sys.modules["end"] = End(linger)
 """
 
 
-def test_idle_threads_end_and_close_their_envs(script: Callable[..., Script]) -> None:
-    run = script(
-        """
-pool = Pool(hooked(3, (0, 1, 2), close=lambda env: say(env.tag)), backend="thread")
+LINGERING = {
+    "a step": """
+pool = Pool(hooked(2, (1,), step=linger.sleep), backend="thread")
 pool.reset()
-sys.exit(7)
-"""
-    )
-    code, out, err = run.await_end()
-    assert (code, sorted(out.split()), err) == (7, ["0", "1", "2"], "")
-
-
-@pytest.mark.parametrize(
-    ("phase", "end"), [("step", "sys.exit(7)"), ("reset", ""), ("step", "raise ValueError('mine')")]
-)
-def test_an_env_may_return_during_finalisation(phase: str, end: str, script: Callable[..., Script]) -> None:
-    run = script(
-        f"""{LINGER}
-pool = Pool(hooked(2, (1,), {phase}=linger.sleep), backend="thread")
-pool.send_reset()
-if "{phase}" == "step":
-    pool.recv()
-    pool.send([1, 2])
+pool.send([1, 2])
 linger.arrived.wait()
-{end}
-"""
-    )
-    code, out, err = run.await_end()
-    assert (code, out) == ({"": 0, "sys.exit(7)": 7}.get(end, 1), "lingered"), err
-    assert err == "" or ("mine" in end and err.count("Traceback") == 1)
-
-
-def test_pickling_may_end_during_finalisation(script: Callable[..., Script]) -> None:
-    """The env's result is pickled below many frames of the core."""
-    run = script(
-        f"""{LINGER}
+""",
+    "a reset": """
+pool = Pool(hooked(2, (1,), reset=linger.sleep), backend="thread")
+pool.send_reset()
+linger.arrived.wait()
+""",
+    # The env's result is pickled below many frames of the core.
+    "pickling": """
 class Slow:
     def __reduce__(self):
         linger.sleep()
         return Slow, ()
 
-result = [0] * 4, 0.0, False, False, {{"slow": Slow()}}
+result = [0] * 4, 0.0, False, False, {"slow": Slow()}
 pool = Pool(hooked(1, (0,), step=lambda *_: result), backend="thread")
 pool.reset()
 pool.send([1])
 linger.arrived.wait()
-"""
-    )
-    assert run.await_end() == (0, "lingered", "")
-
-
-def test_a_thread_may_wait_for_a_batch_during_finalisation(script: Callable[..., Script]) -> None:
-    run = script(
-        f"""{LINGER}
+""",
+    "a thread that waits for a batch": """
 pool = Pool(hooked(1, (0,), step=wait_for_ever), backend="thread")
 pool.reset()
 waited = pool.stats().caller.waiting
@@ -119,27 +92,60 @@ def receive():
 threading.Thread(target=receive, daemon=True).start()
 while pool.stats().caller.waiting == waited:  # it looks up from time to time
     pass
-"""
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("lingering", "end"), [*((name, "") for name in LINGERING), ("a step", "raise ValueError('mine')")]
+)
+def test_a_wait_may_end_during_finalisation(lingering: str, end: str, script: Callable[..., Script]) -> None:
+    code, out, err = script(LINGER + LINGERING[lingering] + end).await_end()
+    assert (code, out) == (int(end != ""), "lingered"), err
+    assert err == "" or ("mine" in end and err.count("Traceback") == 1)
+
+
+# Workers end in the same way for every exit of the interpreter except `os._exit`, which skips its cleanup.
+ENDS = [*(("", start_method) for start_method in ("forkserver", "spawn", "fork")), ("os._exit(3)", "fork")]
+ENDS += [("sys.exit(3)", "forkserver"), ("raise ValueError('mine')", "forkserver")]
+
+
+@pytest.mark.parametrize(("end", "start_method"), ENDS)
+def test_the_interpreter_ends_without_a_close(end: str, start_method: Any, script: Callable[..., Script]) -> None:
+    """All workers end, and idle threads close their envs."""
+    run = script(
+        f"""
+pool = Pool(counting(2), start_method="{start_method}")
+other = Pool(counting(2), backend="thread")
+idle = Pool(hooked(3, (0, 1, 2), close=lambda env: say(env.tag)), backend="thread")
+pool.reset(), other.reset(), idle.reset()
+pool.send([1, 2]), other.send([1, 2])
+{end}
+""",
+        "-Werror",
+        "-Xdev",
     )
-    assert run.await_end() == (0, "lingered", "")
+    code, out, err = run.await_end()
+    assert sorted(out.split()) == ([] if end == "os._exit(3)" else ["0", "1", "2"])
+    if "mine" in end:
+        assert (code, err.count("Traceback")) == (1, 1)
+    else:
+        assert (code, err) == (3 if end else 0, "")
 
 
 def test_arrays_that_are_not_freed_are_not_reported(script: Callable[..., Script]) -> None:
     """An example is a tensor that was made from a batch: its DLPack capsule outlives the module."""
-    run = script(
-        """
+    run = script("""
 pool = Pool(counting(2))
 array = np.from_dlpack(pool.reset().obs)
 pool.close()
-"""
-    )
+""")
     assert run.await_end() == (0, "", "")
 
 
 def test_a_forked_copy_may_exit_normally(script: Callable[..., Script]) -> None:
     """The copy leaves the `with` block and runs exit handlers."""
-    run = script(
-        """
+    run = script("""
 with Pool(counting(2)) as pool:
     pool.reset()
     pid = os.fork()
@@ -147,8 +153,7 @@ with Pool(counting(2)) as pool:
         sys.exit(0)
     os.waitpid(pid, 0)
     say(pool.step([1, 2]).rewards.tolist())
-"""
-    )
+""")
     assert run.read_line() == [1, 2]
     assert run.await_end()[:2] == (0, "")
 
@@ -162,8 +167,7 @@ def test_a_daemon_thread_may_use_a_pool_at_the_programs_end(
 ) -> None:
     """The daemon thread waits for a worker, and the worker's end raises no error in the thread."""
     gate = Gate(tmp_path)
-    run = script(
-        f"""
+    run = script(f"""
 gate = {gate!r}
 
 def run():
@@ -179,8 +183,7 @@ def run():
 
 threading.Thread(target=run, daemon=True).start()
 gate.let_pass()
-"""
-    )
+""")
     assert run.await_end() == (0, "", "")
 
 
@@ -188,8 +191,7 @@ gate.let_pass()
 def test_a_daemon_thread_that_calls_a_pool_during_finalisation_is_held(
     backend: str, script: Callable[..., Script]
 ) -> None:
-    run = script(
-        f"""
+    run = script(f"""
 import weakref
 
 class Last:
@@ -219,6 +221,5 @@ pool = Pool(counting(2), backend="{backend}")
 pool.reset()
 thread = threading.Thread(target=run, daemon=True)
 thread.start()
-"""
-    )
+""")
     assert run.await_end() == (0, "", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -22,10 +23,10 @@ START_METHODS = ("forkserver", "fork")  # `test_start_methods.py` has all
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_a_program_that_ignores_sigchld(start_method: str, script: Callable[..., Script]) -> None:
+def test_a_program_that_ignores_sigchld(start_method: str, script: Callable[..., Script], tmp_path: Path) -> None:
     """The kernel reports no exit codes to such a program, but to the fork server and the template."""
-    run = script(
-        f"""
+    (tmp_path / "remuda_test_dying.py").write_text("import os; os._exit(3)")
+    run = script(f"""
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
 def step(env, action):
@@ -46,21 +47,24 @@ with Pool(fns, start_method="{start_method}", faults="restart") as pool:
     pool.reset()
     pool.step([1, 1])
     say(pool.step([0, 0]).truncations.tolist())
-"""
-    )
+try:
+    Pool(counting(1), preload=["remuda_test_dying"])
+except RemudaError as error:
+    say(str(error))
+""")
     assert run.read_line() == [3, 3]  # exit codes are available in workers
     code, message = run.read_line()
     assert code == -signal.SIGSEGV
     assert "killed by SIGSEGV" in message
     assert run.read_line() == [False, False]
+    assert re.search("it exited with code 3|its exit code is unknown", run.read_line())  # that of the fork server
     assert run.await_end()[:2] == (0, "")
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 def test_a_program_that_waits_for_all_its_children(start_method: str, script: Callable[..., Script]) -> None:
     """The program or the pool's supervisor takes a worker's exit code, whichever is the first."""
-    run = script(
-        f"""
+    run = script(f"""
 pool = Pool(counting(2), start_method="{start_method}")
 pool.reset()
 os.kill(pids(pool)[0], signal.SIGKILL)
@@ -71,26 +75,9 @@ try:
 except WorkerDiedError as error:
     say(error.exitcode)
 pool.close()
-"""
-    )
+""")
     assert run.read_line() in (-signal.SIGKILL, None)
     assert run.await_end() == (0, "", "")
-
-
-def test_the_end_of_the_fork_server_if_sigchld_is_ignored(script: Callable[..., Script], tmp_path: Path) -> None:
-    (tmp_path / "remuda_test_dying.py").write_text("import os; os._exit(3)")
-    run = script(
-        """
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-try:
-    Pool(counting(1), preload=["remuda_test_dying"])
-except RemudaError as error:
-    say(str(error))
-"""
-    )
-    message = run.read_line()
-    assert "it exited with code 3" in message or "its exit code is unknown" in message
-    assert run.await_end()[0] == 0
 
 
 def test_a_reused_pid_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,26 +104,26 @@ def _has_pid(pidfd: int) -> bool:
     return True
 
 
-# spawned workers lead sessions, and cannot leave their group
-@pytest.mark.parametrize("start_method", ["forkserver", "fork"])
+@pytest.mark.parametrize("start_method", START_METHODS)  # spawned workers lead sessions, and cannot leave their group
 def test_a_worker_that_has_left_its_group_is_ended(start_method: Any) -> None:
-    pool = Pool(counting(1), start_method=start_method)
+    """The pool kills it if it hangs or is stopped."""
+
+    def leave(*_: Any) -> None:
+        simulators.leave_the_group()
+        signal.pause()
+
+    faults = FaultPolicy("raise", step_timeout=LIMIT)
+    pool = Pool(hooked(2, step=leave), start_method=start_method, faults=faults)
     pool.reset()
-    watched = Watched([*pids_of(pool), *pool.apply(lambda env: simulators.leave_the_group())])
+    watched = Watched([*pids_of(pool), *pool.apply(lambda env: simulators.leave_the_group(), env_ids=[0])])
+    with pytest.raises(EnvTimeoutError):
+        pool.step([0, 0])
     os.kill(pids_of(pool)[0], signal.SIGSTOP)
     pool.close(terminate=True)
     watched.await_end()
 
 
-def test_a_hung_worker_that_has_left_its_group_is_killed() -> None:
-    def step(env: Any, action: Any) -> None:
-        simulators.leave_the_group()
-        signal.pause()
-
-    with Pool(hooked(1, (0,), step=step), faults=FaultPolicy("raise", step_timeout=LIMIT)) as pool:
-        pool.reset()
-        with pytest.raises(EnvTimeoutError):
-            pool.step([0])
+# spawned workers lead sessions, and cannot leave their group
 
 
 # -- without /proc or free descriptors ------------------------------------------------------------------
@@ -144,8 +131,7 @@ def test_a_hung_worker_that_has_left_its_group_is_killed() -> None:
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 def test_simulators_end_without_free_descriptors(start_method: Any, script: Callable[..., Script]) -> None:
-    run = script(
-        f"""
+    run = script(f"""
 import resource, simulators
 pool = Pool(counting(2), start_method="{start_method}")
 pool.reset()
@@ -160,8 +146,7 @@ except OSError:
 pool.close()
 say("closed")
 sys.stdin.readline()
-"""
-    )
+""")
     assert run.await_end_of_processes(then="closed") == (0, "", "")
 
 
@@ -169,16 +154,14 @@ def test_a_missing_proc_is_reported(script: Callable[..., Script], tmp_path: Pat
     """Processes that left a worker's group may run until the program ends."""
     if subprocess.run(["chroot", "/", "true"], check=False, stderr=subprocess.DEVNULL).returncode != 0:
         pytest.skip("no program can lose /proc here")
-    run = script(
-        f"""
+    run = script(f"""
 import simulators
 pool = Pool(counting(1))
 pool.reset()
 say(pool.apply(lambda env: [simulators.in_the_group(), simulators.in_a_session()])[0])
 os.chroot({str(tmp_path)!r})  # for all threads, unlike a mount
 pool.close()
-"""
-    )
+""")
     watched = Watched(run.read_line())
     _, err = run.process.communicate()
     assert "expected to find in /proc what the workers that ended have started, got 'No such file or directory'" in err

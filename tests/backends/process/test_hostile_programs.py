@@ -228,16 +228,8 @@ _RARE = {
     *("with write only", "all ignored", "subreaper", "deleted directory", "in a child of multiprocessing"),
     *("in a running event loop", "many inheritable descriptors", "short files", "killed by SIGXFSZ", "no text", "1 MB"),
     *("-S", "-OO", "-X dev", "standard input", "no arguments", "recursion limit", "embedded", "clock", "profilers"),
-    *(
-        "default timeout",
-        "warnings",
-        "hooks",
-        "a pipe without a reader",
-        "one core, low priority",
-        "small memory",
-        "none",
-    ),
-    *("-W error", "-m", "embedded, with its own name", "logging", "garbage collection"),
+    *("default timeout", "warnings", "hooks", "a pipe without a reader", "one core, low priority", "small memory"),
+    *("-W error", "-m", "embedded, with its own name", "logging", "garbage collection", "none"),
 }
 
 

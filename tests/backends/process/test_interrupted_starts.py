@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pairs import each
 from pool_envs import Gate, counting, gated, hooked
-from programs import Script, collect, holdings, kill, zombies
+from programs import Script, collect, holdings, kill, pids_of, step_until_restarted, zombies
 
 from remuda import FaultPolicy, Pool
 
@@ -37,6 +37,7 @@ def interrupted_at(gate: Gate) -> Iterator[None]:
 def assert_usable(**options: Any) -> None:
     with Pool(counting(2), **options) as pool:
         assert pool.reset().obs.shape == (2, 4)
+        assert pool.call("pid") == pids_of(pool)  # the fork server's answers are to this pool's requests
 
 
 @each(start_method=["forkserver", "spawn", "fork"], serially=[False, True])
@@ -73,11 +74,7 @@ def test_an_interrupt_while_the_fork_server_imports_a_module(
     if user is not None:
         gate.open()
         user.reset()
-        kill(user, 1)
-        while user.stats().restarts < 1:
-            user.step([0, 0])
-        user.reset()
-        assert user.step([1, 2]).rewards.tolist() == [1, 2]
+        step_until_restarted(user, 1, kill(user, 1))
         user.close()
         del user
     collect()
@@ -91,11 +88,7 @@ def test_an_interrupt_while_the_fork_server_starts_leaves_none(script: Callable[
     slow.write_text(f'#!/bin/sh\n: > "{gate.arrivals}"\ncat "{gate.door}" > /dev/null\nexec "{sys.executable}" "$@"\n')
     slow.chmod(0o755)
     run = script(f"""
-from programs import children, holdings
-def usable():
-    with Pool(counting(1)) as pool:
-        return pool.reset().obs.shape
-
+from programs import holdings
 Pool(counting(1), start_method="fork").close()
 before, executable = holdings(), sys.executable
 sys.executable = {str(slow)!r}
@@ -104,7 +97,8 @@ try:
 except KeyboardInterrupt:
     say(holdings() == before)
 sys.executable = executable
-say(usable())
+with Pool(counting(1)) as pool:
+    say(pool.reset().obs.shape)
 """)
     gate.await_arrival()
     os.kill(run.process.pid, signal.SIGINT)
@@ -113,13 +107,14 @@ say(usable())
     assert run.await_end() == (0, "", "")
 
 
-def test_a_pool_that_a_module_makes_when_imported(start_method: Any, script: Callable[..., Script]) -> None:
-    """Workers and the caller need the module, which the caller's thread is still importing."""
+def test_a_pool_that_a_module_uses_while_it_is_imported(start_method: Any, script: Callable[..., Script]) -> None:
+    """Workers, their successors and the caller need the module, which the caller's thread is still importing."""
     run = script(f"""
-(Path(__file__).parent / "makes_a_pool.py").write_text('''
+(Path(__file__).parent / "uses_a_pool.py").write_text('''
 import gymnasium, multiprocessing
 from pool_envs import CountingEnv
-from remuda import Pool
+from programs import kill, step_until_restarted
+from remuda import FaultPolicy, Pool
 
 class Colour(gymnasium.spaces.Discrete):
     pass
@@ -130,24 +125,25 @@ class Env(CountingEnv):
         self.action_space = Colour(9)
 
     def step(self, action):
-        import makes_a_pool
-        return super().step(action + makes_a_pool.MORE)
+        import uses_a_pool
+        return super().step(action + uses_a_pool.MORE)
 
 def make():
-    import makes_a_pool
-    return makes_a_pool.Env()
+    import uses_a_pool
+    return uses_a_pool.Env()
 
 MORE = 0
 if multiprocessing.parent_process() is None:
-    pool = Pool([make] * 2, start_method="{start_method}")
+    with Pool([make] * 2, start_method="{start_method}", faults=FaultPolicy("restart", backoff=0)) as pool:
+        pool.reset()
+        step_until_restarted(pool, 1, kill(pool, 1))
+        SEEN = [type(pool.single_action_space) is Colour, pool.step([1, 2]).rewards.tolist()]
 ''')
-import makes_a_pool
-with makes_a_pool.pool as pool:
-    pool.reset()
-    say([type(pool.single_action_space) is makes_a_pool.Colour, pool.step([1, 2]).rewards.tolist()])
+import uses_a_pool
+say(uses_a_pool.SEEN)
 """)
     assert run.read_line() == [True, [1, 2]]
-    assert run.await_end() == (0, "", "")
+    assert run.await_end()[:2] == (0, "")
 
 
 def test_a_forked_worker_runs_in_its_main_thread(script: Callable[..., Script]) -> None:

@@ -10,15 +10,7 @@ from typing import Any
 
 from programs import Script, Watched, end_process
 
-NUMBERS = (
-    signal.SIGHUP,
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGTERM,
-    signal.SIGXCPU,
-)
+NUMBERS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGXCPU)
 
 PROGRAM = """
 import multiprocessing, time

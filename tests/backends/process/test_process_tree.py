@@ -77,27 +77,6 @@ def test_simulators_end_when_the_start_fails(phase: str, start_method: Any, tmp_
     assert running([int((tmp_path / "pid").read_text())]) == []
 
 
-@each(start_method=START_METHODS, stuck=["hold_the_gil", "burn_the_cpu", "wait_for_ever"])
-def test_workers_and_simulators_end_with_the_owner(
-    stuck: str, start_method: Any, script: Callable[..., Script]
-) -> None:
-    """They end even while an env hangs."""
-    run = script(
-        f"""
-import simulators
-pool = Pool(hooked(2, (0, 1), step=lambda *_: {stuck}()), start_method="{start_method}")
-pool.reset()
-say(pool.apply(lambda env: list(simulators.start_all().values())))
-pool.send([0, 0])
-wait_for_ever()
-"""
-    )
-    pids: list[int] = sum(run.read_line(), [])
-    assert len(pids) == 8
-    assert set(pids) < set(run.family())
-    run.kill()
-
-
 @pytest.mark.parametrize("dies", ["worker", "owner"])
 def test_processes_of_a_pool_within_a_worker_end(dies: str, script: Callable[..., Script]) -> None:
     """The inner workers are stopped, so that they cannot end their own processes."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import Script, Watched
+from programs import Script, Watched, end_process
 
 START_METHODS = ("forkserver", "fork")  # `test_start_methods.py` has all
 
@@ -54,7 +54,6 @@ def stop_all_and_kill(run: Script) -> None:
     run.kill()
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
 def test_the_watcher_ends_stopped_processes(start_method: str, script: Callable[..., Script]) -> None:
     run, *_ = with_simulators(script, start_method)
     stop_all_and_kill(run)
@@ -73,15 +72,7 @@ def test_workers_end_when_the_owner_executes_another_program(start_method: str, 
 def test_workers_end_although_a_forked_copy_of_the_owner_lives(script: Callable[..., Script]) -> None:
     """The copy holds all descriptors of the owner."""
     run, workers, simulators = with_simulators(
-        script,
-        "forkserver",
-        """
-pid = os.fork()
-if pid == 0:
-    signal.pause()
-say(pid)
-sys.stdin.readline()
-""",
+        script, "forkserver", "pid = os.fork() or signal.pause()\nsay(pid)\nsys.stdin.readline()\n"
     )
     run.write_line()
     copy = run.read_line()
@@ -93,18 +84,10 @@ sys.stdin.readline()
 
 def test_a_killed_watcher_is_replaced_by_the_next_pool(script: Callable[..., Script]) -> None:
     run, *_ = with_simulators(
-        script,
-        "fork",
-        """
-other = Pool(counting(1), start_method="fork")
-say("made")
-sys.stdin.readline()
-""",
+        script, "fork", "other = Pool(counting(1), start_method='fork')\nsay('made')\nsys.stdin.readline()\n"
     )
     before = watcher_of(run)
-    watched = Watched([before])
-    os.kill(before, signal.SIGKILL)
-    watched.await_end()
+    end_process(before)
     run.write_line()
     assert run.read_line() == "made"
     assert watcher_of(run) != before

@@ -26,7 +26,8 @@ START_METHODS = ("forkserver", "fork")  # `test_start_methods.py` has all
 
 # By this setting a process adopts its descendants' orphans without being process 1.
 TAKES_IN_ORPHANS = """
-import select, simulators
+import simulators
+from programs import collect, end_process, kill, step_until_restarted
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
 
 def children():
@@ -39,43 +40,46 @@ def zombies():
 """
 
 RESTARTS = """
-fns = [lambda: HookedEnv(step=lambda env, action: kill_myself() if action else CountingEnv.step(env, action))] * 2
-with Pool(fns, start_method=METHOD, faults="restart") as pool:
+with Pool(counting(2), start_method=METHOD, faults="restart") as pool:
     pool.reset()
     for _ in range(2):
         pool.apply(lambda env: simulators.start_all())
-        pool.step([1, 0])
-        pool.step([0, 0])
+        step_until_restarted(pool, 0, kill(pool, 0))
     say(zombies())
 say(zombies())
 pool = Pool(counting(2), start_method=METHOD)
 pool.apply(lambda env: simulators.start_all())
 pool.close(terminate=True)
 say(zombies())
+
+def interrupted(env):
+    simulators.start_all()
+    os.kill(OWNER, signal.SIGINT)
+    wait_for_ever()
+
+OWNER = os.getpid()
+try:
+    Pool(hooked(2, build=interrupted), start_method=METHOD)
+except KeyboardInterrupt:
+    say(zombies())
 """
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-def test_orphans_are_reaped(start_method: str, script: Callable[..., Script]) -> None:
-    run = script(f"from accidents import kill_myself\nMETHOD = {start_method!r}" + TAKES_IN_ORPHANS + RESTARTS)
-    for _ in range(3):
+@pytest.mark.parametrize(("start_method", "is_first"), [("forkserver", False), ("forkserver", True), ("fork", False)])
+def test_orphans_are_reaped(start_method: str, is_first: bool, script: Callable[..., Script], tmp_path: Path) -> None:
+    """The owner adopts orphans by a setting, or is the first process."""
+    program = f"assert {is_first} == (os.getpid() == 1)\nMETHOD = {start_method!r}\n{TAKES_IN_ORPHANS}{RESTARTS}"
+    if is_first:
+        unshare = ["unshare", "--fork", "--pid", "--mount-proc"]
+        if subprocess.run([*unshare, "true"], check=False, stderr=subprocess.DEVNULL).returncode != 0:
+            pytest.skip("no process can be the first one here")
+        (tmp_path / "first.py").write_text(f"from script_head import *\n{program}")
+        program = f"os.execvp('unshare', {[*unshare, sys.executable, str(tmp_path / 'first.py')]!r})"
+    run = script(program)
+    for _ in range(4):
         assert run.read_line() == []
-    assert run.await_end()[:2] == (0, "")
-
-
-def test_orphans_of_process_1_are_reaped(script: Callable[..., Script], tmp_path: Path) -> None:
-    unshare = ["unshare", "--fork", "--pid", "--mount-proc"]
-    if subprocess.run([*unshare, "true"], check=False, stderr=subprocess.DEVNULL).returncode != 0:
-        pytest.skip("no process can be the first one here")
-    (tmp_path / "first.py").write_text(
-        "from script_head import *\nfrom accidents import kill_myself\nassert os.getpid() == 1\nMETHOD = 'forkserver'"
-        + TAKES_IN_ORPHANS
-        + RESTARTS
-    )
-    run = script(f"os.execvp('unshare', {[*unshare, sys.executable, str(tmp_path / 'first.py')]!r})")
-    for _ in range(3):
-        assert run.read_line() == []
-    run.await_end()
+    code, out, _ = run.await_end()
+    assert is_first or (code, out) == (0, "")
 
 
 def test_orphans_that_ended_by_themselves_are_reaped(script: Callable[..., Script]) -> None:
@@ -83,19 +87,14 @@ def test_orphans_that_ended_by_themselves_are_reaped(script: Callable[..., Scrip
     run = script(
         TAKES_IN_ORPHANS
         + """
-def end(pid):
-    pidfd = os.pidfd_open(pid)
-    os.kill(pid, signal.SIGKILL)
-    select.select([pidfd], [], [])
-    os.close(pidfd)
 
 with Pool(counting(1)) as pool:
     pool.reset()
     for pid in pool.apply(lambda env: [simulators.in_a_session(), simulators.as_a_daemon()])[0]:
-        end(pid)
+        end_process(pid)
     (late,) = pool.apply(lambda env: simulators.without_the_key())
 say(zombies())
-end(late)
+end_process(late)
 while Path(f"/proc/{late}").exists():
     assert str(late) not in children()
 say("reaped")
@@ -112,7 +111,6 @@ def test_workers_that_a_fork_server_did_not_reap_are_reaped(end: str, script: Ca
     run = script(
         TAKES_IN_ORPHANS
         + f"""
-from programs import collect
 pool = Pool(counting(3), faults=FaultPolicy("restart", backoff=0))
 (server, *_), workers = pool.apply(lambda env: os.getppid()), pids(pool)
 pool.reset()
@@ -131,28 +129,6 @@ say(zombies())
     assert run.read_line() == [False, True, True]
     if end.startswith("os.kill"):
         assert run.read_line() == [3, 4]
-    assert run.read_line() == []
-    assert run.await_end()[:2] == (0, "")
-
-
-@pytest.mark.parametrize("start_method", START_METHODS)
-def test_an_interrupt_while_envs_are_built_leaves_no_zombie(start_method: str, script: Callable[..., Script]) -> None:
-    run = script(
-        TAKES_IN_ORPHANS
-        + f"""
-def build(env):
-    simulators.start_all()
-    os.kill(OWNER, signal.SIGINT)
-    wait_for_ever()
-
-OWNER = os.getpid()
-fns = [CountingEnv, lambda: HookedEnv(build=build)]
-try:
-    Pool(fns, start_method="{start_method}")
-except KeyboardInterrupt:
-    say(zombies())
-"""
-    )
     assert run.read_line() == []
     assert run.await_end()[:2] == (0, "")
 
@@ -187,8 +163,7 @@ def test_a_worker_is_found_before_it_runs_after_an_interrupted_start(
 ) -> None:
     """The worker has not yet run a line of its own code."""
     fifo = tmp_path / "fifo"
-    (tmp_path / "pausing.py").write_text(
-        f"""
+    (tmp_path / "pausing.py").write_text(f"""
 import os
 OWNER = os.getpid() if "{start_method}" == "fork" else None
 
@@ -197,8 +172,7 @@ def pause():
         open({str(fifo)!r}).read()  # until somebody writes to it: for ever
 
 os.register_at_fork(after_in_child=pause)
-"""
-    )
+""")
     run = script(
         TAKES_IN_ORPHANS
         + f"""
