@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -120,23 +120,3 @@ def actions_of(rng: np.random.Generator, num_envs: int) -> dict[str, Any]:
     """Draws actions of all agents in all envs."""
     numbers = rng.integers(0, 4, (2, num_envs))
     return {"a0": numbers[0], "a1": numbers[1], "b0": rng.uniform(1, 2, (num_envs, 1)).astype(np.float32)}
-
-
-def played(env: Any, seed: int, mode: str) -> Iterator[Any]:
-    """Plays an env by hand. Yields (observations, step, last observations, agents that are there).
-
-    `step`: (rewards, terminations, truncations, infos) by agent; None for a reset. Send it actions by agent.
-    """
-    observations, _ = env.reset(seed=seed)
-    actions = yield observations, None, None, list(env.agents)
-    while True:
-        if not env.agents:  # "next_step"
-            observations, _ = env.reset()
-            actions = yield observations, None, None, list(env.agents)
-            continue
-        observations, *step = env.step({agent: actions[agent] for agent in env.agents})
-        last = None
-        if mode == "same_step" and not env.agents:
-            last = observations
-            observations, _ = env.reset()
-        actions = yield observations, step, last, list(env.agents)
