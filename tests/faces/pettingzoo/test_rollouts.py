@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 pytest.importorskip("pettingzoo")
 
-from parallel_envs import AGENTS, Crowd, actions_of
+from parallel_envs import AGENTS, Crowd, actions_of, fail_in_the_second_step
 
 from remuda.pettingzoo import ParallelRollout, ParallelStep, vector
 
@@ -88,11 +89,7 @@ def test_agents_with_equal_spaces_come_as_one_array() -> None:
 
 
 def test_faults_are_those_of_the_rollout() -> None:
-    def fail(env: Any, _: Any) -> None:
-        if env.time == 1 and env.episode == 0:
-            raise ValueError("broken")
-
-    with vector([Crowd, lambda: Crowd(fail)], backend="serial", faults="restart") as envs:
+    with vector([Crowd, partial(Crowd, fail_in_the_second_step)], backend="serial", faults="restart") as envs:
         envs.reset(seed=2)
         rollout = envs.rollout(STEPS)
         fill(rollout, rollout)

@@ -77,6 +77,35 @@ class Crowd(ParallelEnv[str, Any, Any]):
         return np.array([self.episode, self.time], np.float64)
 
 
+class TwoAgents(ParallelEnv[str, Any, Any]):
+    """A base for small envs. Its agents have equal spaces, and all of them are there after a reset."""
+
+    metadata = {"name": "two agents"}
+    possible_agents = ["a", "b"]
+
+    def __init__(self) -> None:
+        self.time, self.agents = 0, list[str]()
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Box(0, 2**20, (1,), np.int64)
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(2**20)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.time, self.agents = 0, list(self.possible_agents)
+        return self._observed(), {agent: {} for agent in self.agents}
+
+    def _observed(self) -> dict[str, Any]:
+        return {agent: np.array([i]) for i, agent in enumerate(self.agents)}
+
+
+def fail_in_the_second_step(env: Crowd, _: Any) -> None:
+    """An accident in the first episode."""
+    if env.time == 1 and env.episode == 0:
+        raise ValueError("broken")
+
+
 class Pair(ParallelEnv[str, Any, Any]):
     """Two agents that act in one single-agent env together. Other attributes are those of that env."""
 
