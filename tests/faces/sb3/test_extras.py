@@ -12,7 +12,7 @@ from masked_envs import Bare, MaskedEnv, bare_masks, masks_of
 from pool_envs import assert_same
 from stable_baselines3.common.vec_env import VecMonitor
 
-from remuda import FaultPolicy, StepColumn, _core
+from remuda import StepColumn, _core
 from remuda.sb3 import SubprocVecEnv
 
 
@@ -155,20 +155,6 @@ def test_parts_return_masks_from_their_own_columns(messages: list[Any]) -> None:
         del messages[:]
         halves[0].env_method("action_masks")
         assert len(messages) == 2
-
-
-def test_the_row_that_ends_an_episode_has_the_mask_of_the_next_episode() -> None:
-    with closing(make(2, extras={"action_masks": masks_of}, faults=FaultPolicy("restart", backoff=0))) as envs:
-        envs.reset()
-        ended = 0
-        for _ in range(40):
-            masks = envs.extras["action_masks"]
-            obs, _, dones, _ = envs.step(np.array([int(np.flatnonzero(mask)[-1]) for mask in masks]))
-            for place, hole, mask in zip(obs[:, 0], obs[:, 1], envs.extras["action_masks"], strict=True):
-                targets = place + np.array([-2, -1, 1, 2])
-                assert mask.tolist() == ((targets >= 0) & (targets < 7) & (targets != hole)).tolist()
-            ended += dones.sum()
-        assert ended > 2
 
 
 def train(envs: Any, messages: list[Any]) -> tuple[dict[str, Any], int]:

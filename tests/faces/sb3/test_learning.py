@@ -1,9 +1,7 @@
-"""Algorithms of Stable-Baselines3 learn the same with our envs as with SB3's, and keep learning after deaths."""
+"""Algorithms of Stable-Baselines3 learn the same with our envs as with SB3's."""
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
-from remuda import FaultPolicy
 from remuda.sb3 import SubprocVecEnv
 
 
@@ -117,33 +114,3 @@ def test_a_normalized_policy_is_evaluated(tmp_path: Path) -> None:
     assert rewards == lengths  # the reward of each CartPole step is 1, and Monitor records it before the normalization
     training.close()
     evaluation.close()
-
-
-class Killer(BaseCallback):
-    """Kills a worker every few steps, each worker in turn."""
-
-    def __init__(self, every: int) -> None:
-        super().__init__()
-        self.every = every
-        self.kills = 0
-        self.faults: list[Any] = []
-
-    def _on_step(self) -> bool:
-        self.faults += [info["fault"] for info in self.locals["infos"] if "fault" in info]
-        if self.n_calls % self.every == 0:
-            workers = self.training_env.unwrapped.processes
-            os.kill(workers[self.kills % len(workers)].pid, signal.SIGKILL)
-            self.kills += 1
-        return True
-
-
-def test_training_survives_deaths_of_workers() -> None:
-    envs = SubprocVecEnv(cartpoles(3), faults=FaultPolicy("restart", max_restarts=99, backoff=0))
-    model = PPO("MlpPolicy", envs, n_steps=64, batch_size=64, n_epochs=2, seed=1, **small())
-    killer = Killer(every=30)
-    model.learn(384, callback=killer)
-    assert model.num_timesteps == 384
-    assert killer.kills == 4
-    assert [fault.kind for fault in killer.faults] == ["death"] * 4
-    assert [fault.env_id for fault in killer.faults] == [0, 1, 2, 0]
-    envs.close()

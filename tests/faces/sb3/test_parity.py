@@ -54,11 +54,6 @@ def test_statistics_of_episodes_equal_sb3s(env_id: str) -> None:
     compare([lambda: monitored(env_id)] * NUM_ENVS, 100, num_workers=2)
 
 
-@pytest.mark.parametrize("num_workers", [None, 2])
-def test_cartpole_equals_sb3s(num_workers: int | None) -> None:
-    compare(cartpoles(NUM_ENVS), 300, num_workers=num_workers)
-
-
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES.keys())
 def test_observations_of_every_space_equal_sb3s(space: spaces.Space[Any]) -> None:
     compare([lambda: SpaceEnv(space)] * NUM_ENVS, 40, num_workers=2)

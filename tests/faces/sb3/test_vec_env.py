@@ -6,16 +6,13 @@ from functools import partial
 from typing import Any
 
 import accidents
-import gymnasium
 import numpy as np
 import pytest
 from accidents import once
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 from pool_envs import CountingEnv, counting
-from stable_baselines3 import PPO
-from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
+from stable_baselines3.common.vec_env import DummyVecEnv
 from vector_envs import synced
 from vector_reward_envs import TwoGoals
 
@@ -61,16 +58,6 @@ def test_the_owner_is_closed_with_it() -> None:
     assert owner.closed
     envs = SubprocVecEnv(counting(1))
     assert vec_env(envs) is envs
-    envs.close()
-
-
-def test_sb3_learns_and_evaluates_with_vector_envs() -> None:
-    fns: Any = [lambda: gymnasium.make("CartPole-v1")] * 4
-    pool = Pool(synced(fns, 2, "same_step"), vector_size=2, num_workers=2, **SAME_STEP)
-    envs = VecMonitor(vec_env(pool))
-    model = PPO("MlpPolicy", envs, n_steps=8, batch_size=8, n_epochs=1, seed=0, device="cpu").learn(64)
-    mean, _ = evaluate_policy(model, envs, n_eval_episodes=4)
-    assert mean > 0
     envs.close()
 
 
@@ -138,10 +125,5 @@ def test_other_pools_are_refused() -> None:
         for other in (pool.split(2)[0], DummyVecEnv(counting(1)), None):
             with pytest.raises(TypeError, match=r"expected a remuda\.Pool or a whole vector env"):
                 vec_env(other)
-
-
-def test_a_closed_pool_is_refused() -> None:
-    pool = Pool(counting(1), num_workers=1, **SAME_STEP)
-    pool.close()
     with pytest.raises(ClosedError):
         vec_env(pool)

@@ -11,19 +11,17 @@ import pytest
 from gymnasium import spaces
 from gymnasium_face_envs import SpaceEnv
 from pool_envs import assert_same
-from sb3_face_envs import GoalEnv, PictureEnv, cartpoles
+from sb3_face_envs import PictureEnv, cartpoles
 from sb3_originals import both
 from stable_baselines3.common.vec_env import (
     VecCheckNan,
     VecEnv,
-    VecEnvWrapper,
     VecExtractDictObs,
     VecFrameStack,
     VecMonitor,
     VecNormalize,
     VecTransposeImage,
     VecVideoRecorder,
-    sync_envs_normalization,
 )
 
 from remuda.sb3 import SubprocVecEnv
@@ -68,22 +66,6 @@ def test_wrappers_forward_attributes_to_the_face() -> None:
     assert envs.unwrapped.closed
 
 
-def test_normalization_is_saved_and_loaded(tmp_path: Path) -> None:
-    first = VecNormalize(SubprocVecEnv(cartpoles(2)))
-    first.seed(1)
-    first.reset()
-    for _ in range(5):
-        first.step(np.array([0, 1]))
-    first.save(str(tmp_path / "normalization.pkl"))
-    second = VecNormalize.load(str(tmp_path / "normalization.pkl"), SubprocVecEnv(cartpoles(1)))
-    assert np.array_equal(second.obs_rms.mean, first.obs_rms.mean)
-    third = VecNormalize(SubprocVecEnv(cartpoles(1)))
-    sync_envs_normalization(first, third)
-    assert np.array_equal(third.obs_rms.var, first.obs_rms.var)
-    for envs in (first, second, third):
-        envs.close()
-
-
 def test_a_video_has_the_frame_rate_of_the_env(tmp_path: Path) -> None:
     envs = VecVideoRecorder(
         SubprocVecEnv([PictureEnv] * 2), str(tmp_path), record_video_trigger=lambda step: step == 0, video_length=3
@@ -94,17 +76,3 @@ def test_a_video_has_the_frame_rate_of_the_env(tmp_path: Path) -> None:
         envs.step(np.array([0, 0]))
     envs.close()
     assert (tmp_path / "rl-video-step-0-to-step-3.mp4").stat().st_size > 0
-
-
-def test_a_custom_wrapper_forwards_compute_reward() -> None:
-    class Goals(VecEnvWrapper):
-        def reset(self) -> Any:
-            return self.venv.reset()
-
-        def step_wait(self) -> Any:
-            return self.venv.step_wait()
-
-    envs = Goals(SubprocVecEnv([GoalEnv] * 2))
-    reached, wanted = np.zeros((3, 1)), np.array([[0.1], [1], [2]])
-    assert envs.env_method("compute_reward", reached, wanted, {}, indices=[0])[0].tolist() == [0, -1, -1]
-    envs.close()
