@@ -116,11 +116,10 @@ def test_too_many_faults_raise_a_restart_limit_error(face: str) -> None:
     table = table_of(face)
     envs = table.make("step", accidents.raise_value_error, FaultPolicy("restart", max_restarts=1, backoff=0), None)
     table.go_on(envs)
-    with pytest.raises(
-        error_class(f"{ERRORS_OF.get(face, 'remuda')}:RestartLimitError"), match="max_restarts=1"
-    ) as raised:
+    kind: Any = error_class(f"{ERRORS_OF.get(face, 'remuda')}:RestartLimitError")
+    with pytest.raises(kind, match="max_restarts=1") as raised:
         table.go_on(envs)
-    assert len(raised.value.faults) == 2  # type: ignore[attr-defined]
+    assert len(raised.value.faults) == 2
     envs.close()
 
 
@@ -132,7 +131,7 @@ def test_an_error_has_the_details_of_remudas_error_and_can_be_pickled(face: str)
         FACES[face].courses["step"](envs)
     envs.close()
     for error in (raised.value, pickle.loads(pickle.dumps(raised.value))):
-        assert type(error) is error_class(f"{ERRORS_OF[face]}:WorkerDiedError")
+        assert isinstance(error, error_class(f"{ERRORS_OF[face]}:WorkerDiedError"))
         assert (error.worker, error.pid, error.env_ids, error.operation) == (1, pid, (1,), "step")
         assert (error.exitcode, error.where.action) == (-signal.SIGKILL, 5)
         assert "killed by SIGKILL" in str(error)
