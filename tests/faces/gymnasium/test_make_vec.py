@@ -75,19 +75,6 @@ def test_a_keyword_that_the_env_also_accepts_goes_to_the_env() -> None:
         make_vec("CartPole-v1", 2, name="herd")
 
 
-def test_the_arguments_of_gymnasiums_make_vec_work_unchanged() -> None:
-    envs = make_vec(
-        "CartPole-v1",
-        num_envs=2,
-        vectorization_mode=gymnasium.VectorizeMode.ASYNC,
-        vector_kwargs={"autoreset_mode": "Disabled", "num_workers": 1},
-        wrappers=(gymnasium.wrappers.TimeAwareObservation,),
-    )
-    assert envs.single_observation_space.shape == (5,)
-    assert envs.autoreset_mode is AutoresetMode.DISABLED
-    envs.close()
-
-
 def test_other_vectorization_modes_are_refused() -> None:
     for mode in ("sync", "nonsense", gymnasium.VectorizeMode.VECTOR_ENTRY_POINT):
         with pytest.raises(ValueError, match=r"gymnasium\.make_vec|not a valid VectorizeMode"):
@@ -95,19 +82,31 @@ def test_other_vectorization_modes_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "kwargs",
+    ("kwargs", "expected"),
     [
-        {"max_episode_steps": 5},
-        {"num_envs": 2, "num_workers": 1, "autoreset_mode": "SameStep", "sutton_barto_reward": True},
-        {"wrappers": (gymnasium.wrappers.TimeAwareObservation,), "vector_kwargs": {"copy": False}},
+        ({"max_episode_steps": 5}, {"num_envs": 1, "autoreset_mode": AutoresetMode.NEXT_STEP}),
+        (
+            {"num_envs": 2, "num_workers": 1, "infos": "0.29", "sutton_barto_reward": True},
+            {"num_envs": 2, "_has_old_infos": True},
+        ),
+        (
+            {
+                "vectorization_mode": gymnasium.VectorizeMode.ASYNC,
+                "wrappers": (gymnasium.wrappers.TimeAwareObservation,),
+                "vector_kwargs": {"copy": False, "autoreset_mode": "Disabled"},
+            },
+            {"copy": False, "autoreset_mode": AutoresetMode.DISABLED},
+        ),
     ],
 )
-def test_the_spec_makes_an_equal_vector_env(kwargs: dict[str, Any]) -> None:
+def test_the_spec_makes_an_equal_vector_env(kwargs: dict[str, Any], expected: dict[str, Any]) -> None:
     envs = make_vec("CartPole-v1", **kwargs)
     again = make_vec(envs.spec)
     assert again.spec == envs.spec
-    for name in ("num_envs", "autoreset_mode", "copy", "single_observation_space"):
-        assert getattr(again, name) == getattr(envs, name)
+    for name, value in expected.items():
+        assert getattr(again, name) == getattr(envs, name) == value
+    shape = (5,) if "wrappers" in kwargs else (4,)
+    assert again.single_observation_space.shape == envs.single_observation_space.shape == shape
     assert len(again.processes) == len(envs.processes)
     envs.close()
     again.close()

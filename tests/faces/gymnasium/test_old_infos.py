@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -14,9 +12,9 @@ from gymnasium import spaces
 from gymnasium.wrappers import RecordEpisodeStatistics
 from gymnasium_face_envs import SpaceEnv, TimelessEnv
 from odd_exceptions import raising
-from pool_envs import Gate, assert_same, counting, hooked
+from pool_envs import assert_same, counting, hooked
 
-from remuda import Fault, make_vec
+from remuda import Fault
 from remuda.gymnasium import AsyncVectorEnv, LazyInfos
 
 NUM_ENVS = 3
@@ -125,37 +123,6 @@ def test_the_info_of_a_fault_is_the_terminal_info() -> None:
     assert isinstance(infos["final_info"][1]["fault"], Fault)
     assert infos["final_observation"][1].tolist() == [1, 1, 0, -1]  # the last one before the fault
     assert obs[0].tolist() == [0, 1, 1, 7]
-    envs.close()
-
-
-def test_late_infos_are_those_of_their_envs(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-
-    def end_episode(env: Any, _: Any) -> Any:
-        if env.tag == 0:
-            gate.wait()
-        return env.observe(), 0.0, True, False, {"tag": env.tag}
-
-    envs = AsyncVectorEnv(hooked(2, (0, 1), step=end_episode), infos="0.29")
-    envs.reset()
-    envs.step_async([0, 0])
-    while not any(map(len, envs._parts)):  # the result of the second env
-        with pytest.raises(multiprocessing.TimeoutError):
-            envs.step_wait(timeout=0.01)
-    gate.let_pass()
-    infos = envs.step_wait()[4]
-    assert infos["final_info"].tolist() == [{"tag": 0}, {"tag": 1}]
-    assert [one[0] for one in infos["final_observation"]] == [0, 1]
-    envs.close()
-
-
-def test_make_vec_passes_the_option_on() -> None:
-    envs = make_vec("CartPole-v1", num_envs=2, infos="0.29", num_workers=1)
-    envs.reset(seed=0)
-    while not (ended := envs.step([0, 0]))[2].any():
-        pass
-    assert ended[4]["_final_observation"].tolist() == ended[2].tolist()
-    assert envs.spec is not None and envs.spec.kwargs["vector_kwargs"] == {"infos": "0.29", "num_workers": 1}
     envs.close()
 
 

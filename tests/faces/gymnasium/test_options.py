@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium_face_envs import SpaceEnv
-from pool_envs import CountingEnv, assert_same, counting
+from pool_envs import assert_same, counting
 
 from remuda.gymnasium import AsyncVectorEnv, LazyInfos
 
@@ -108,18 +108,6 @@ def test_with_per_episode_seeds_each_episode_has_its_derived_seed() -> None:
     assert infos["_episode_seed"].tolist() == [True, True, False]
     envs.reset(seed=5)
     assert [envs.single_action_space.sample() for _ in range(20)] == drawn
-    envs.close()
-
-
-def test_spares_receive_the_attributes_set_on_all_envs() -> None:
-    envs = AsyncVectorEnv([lambda: CountingEnv(length=1)] * 3, spares=1, autoreset_mode="SameStep")
-    assert envs.num_envs == 2
-    envs.reset()
-    envs.set_attr("mark", 5)
-    pids = envs.call("pid")
-    assert envs.step([0, 0])[2].all()
-    assert envs.call("pid") != pids
-    assert envs.get_attr("mark") == (5, 5)
     envs.close()
 
 

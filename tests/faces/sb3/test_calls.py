@@ -236,9 +236,10 @@ def test_actions_that_do_not_fit_are_not_sent(space: Any, wrong: list[Any]) -> N
     with closing(SubprocVecEnv([lambda: ResetInfoEnv(space)] * 2, backend="serial")) as envs:
         envs.reset()
         for actions in wrong:
-            with pytest.raises(InvalidActionError):
-                envs.step(actions)
-            assert not envs.waiting
+            for send in (envs.step, envs.step_async):
+                with pytest.raises(InvalidActionError):
+                    send(actions)
+                assert not envs.waiting
         assert envs.get_attr("steps") == [0, 0]
 
 
