@@ -13,14 +13,13 @@ import pytest
 from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from gymnasium_face_envs import SpaceEnv
 from odd_exceptions import raising
 from pairs import each, pairwise
 from pool_envs import assert_same, counting, hooked
 from programs import collect
 from sb3_face_envs import ResetInfoEnv
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 import remuda
 from remuda import StateError
@@ -105,16 +104,6 @@ def test_parts_stepped_in_turn_equal_dummy_vec_envs(make: Any, num_workers: int 
                 assert_same((obs, dones, list(infos)), (plain(their_obs), their_dones, their_infos), f"step {i}")
                 assert rewards.shape == dones.shape
                 half.step_async(np.ones(half.num_envs, np.int64))
-
-
-@pytest.mark.parametrize(("kind", "wrap"), [(AsyncVectorEnv, RecordEpisodeStatistics), (SubprocVecEnv, VecMonitor)])
-def test_wrappers_record_the_statistics_of_a_part(kind: Kind, wrap: Any) -> None:
-    with closing(kind(counting(4, length=3), backend="serial")) as envs:
-        for half in map(wrap, envs.split()):
-            half.reset()
-            *_, infos = [half.step(np.array([1, 2])) for _ in range(3)][-1]
-            episodes = [info["episode"] for info in infos] if wrap is VecMonitor else [infos["episode"]]
-            assert np.ravel([episode["r"] for episode in episodes]).tolist() == [3, 6]
 
 
 def test_a_part_has_a_spec_and_the_factories_of_its_envs() -> None:

@@ -1,8 +1,8 @@
-"""The conventions of Gymnasium 0.29, with ``infos="0.29"``: compared with a plain loop over the same envs."""
+"""The conventions of Gymnasium 0.29, with ``infos="0.29"``: compared with a pool's infos of the same envs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -14,42 +14,19 @@ from gymnasium_face_envs import SpaceEnv, TimelessEnv
 from odd_exceptions import raising
 from pool_envs import assert_same, counting, hooked
 
-from remuda import Fault
+from remuda import Batch, Fault, Pool
 from remuda.gymnasium import AsyncVectorEnv, LazyInfos
 
 NUM_ENVS = 3
 Info = dict[str, Any]
+NAMES = {"final_obs": "final_observation"}
 TEXT = spaces.Text(8)
 DICTS = spaces.Dict(a=spaces.Discrete(3), b=spaces.Box(0, 1, (2,)))
 
 
-class Loop:
-    """Steps envs one by one, and resets each in the step that ends its episode."""
-
-    def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
-        self.envs = [env_fn() for env_fn in env_fns]
-
-    def reset(self, seed: int) -> tuple[list[Any], list[Info]]:
-        observations, infos = zip(*(env.reset(seed=seed + i) for i, env in enumerate(self.envs)), strict=True)
-        return list(observations), list(infos)
-
-    def step(self, actions: Sequence[Any]) -> tuple[list[Any], list[float], list[bool], list[Info]]:
-        rows = [self._step(env, action) for env, action in zip(self.envs, actions, strict=True)]
-        observations, rewards, dones, infos = zip(*rows, strict=True)
-        return list(observations), list(rewards), list(dones), list(infos)
-
-    def _step(self, env: Any, action: Any) -> tuple[Any, float, bool, Info]:
-        obs, reward, terminated, truncated, info = env.step(action)
-        done = terminated or truncated
-        if done:
-            ends = {"final_observation": obs, "final_info": info}
-            obs, info = env.reset()
-            info = {**info, **ends}
-        return obs, reward, done, info
-
-
-def check(stacked: Info, infos: Sequence[Info]) -> None:
+def check(stacked: Info, batch: Batch) -> None:
     """Checks stacked infos against the info of each env: arrays over the envs, of numbers or of objects, and masks."""
+    infos = [{NAMES.get(key, key): value for key, value in info.items()} for info in batch.infos]
     keys = {key for info in infos for key in info}
     assert stacked.keys() == keys | {f"_{key}" for key in keys}
     for key in keys:
@@ -74,22 +51,23 @@ def with_statistics() -> Any:
 
 @pytest.mark.parametrize("lazy_infos", [False, True])
 @pytest.mark.parametrize("env_fn", [lambda: SpaceEnv(DICTS), lambda: SpaceEnv(TEXT), with_statistics])
-def test_infos_equal_those_of_a_loop(env_fn: Callable[[], Any], lazy_infos: bool) -> None:
+def test_infos_equal_those_of_a_pool(env_fn: Callable[[], Any], lazy_infos: bool) -> None:
     envs = AsyncVectorEnv([env_fn] * NUM_ENVS, shared_memory=False, infos="0.29", lazy_infos=lazy_infos, num_workers=2)
-    loop, ends = Loop([env_fn] * NUM_ENVS), 0
+    twin, ends = Pool([env_fn] * NUM_ENVS, autoreset="same_step", backend="serial"), 0
     _, infos = envs.reset(seed=3)
-    check(infos, loop.reset(seed=3)[1])
+    check(infos, twin.reset(seed=3))
     envs.action_space.seed(5)
     for _ in range(60):
         actions = envs.action_space.sample()
         _, rewards, terminations, truncations, infos = envs.step(actions)
-        _, expected, dones, rows = loop.step(actions)
-        assert (rewards.tolist(), (terminations | truncations).tolist()) == (expected, dones)
+        batch = twin.step(actions)
+        assert_same((rewards, terminations, truncations), (batch.rewards, batch.terminations, batch.truncations))
         assert isinstance(infos, LazyInfos) is lazy_infos
-        check(infos, rows)
-        ends += sum(dones)
+        check(infos, batch)
+        ends += sum(batch.dones)
     assert ends > 3
     envs.close()
+    twin.close()
 
 
 def test_observations_are_the_first_of_the_next_episode() -> None:

@@ -37,6 +37,7 @@ def test_attributes_are_those_of_gymnasium() -> None:
     assert envs.metadata == {**SpaceEnv.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
     assert "autoreset_mode" not in SpaceEnv.metadata
     assert envs.unwrapped is envs
+    assert envs.observations.tolist() == [0, 0]  # before the first reset
     assert not envs.closed
     envs.close()
     assert envs.closed
@@ -74,7 +75,6 @@ def test_lazy_infos_equal_plain_infos(mode: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_concurrency": 0}, "expected max_concurrency to be an int"),
         ({"worker": lambda *args: None}, r"gymnasium\.Wrapper.*autoreset_mode"),
         ({"observation_mode": "nonsense"}, "Invalid `observation_mode`, expected: 'same' or 'different' or tuple"),
         ({"observation_mode": None}, "Invalid `observation_mode`"),

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 from gymnasium_face_envs import SpaceEnv
 from pairs import each
-from pool_envs import ColourSpace, CountingEnv, assert_same, counting
+from pool_envs import ColourSpace, CountingEnv, assert_same
 
 from remuda.gymnasium import AsyncVectorEnv
 
@@ -90,17 +90,3 @@ def test_no_env_is_built_in_this_process() -> None:
 
     AsyncVectorEnv([build, build], observation_mode="different").close()
     assert not built
-
-
-@pytest.mark.parametrize("copy", [True, False])
-def test_observations_are_the_latest_and_never_overwritten(copy: bool) -> None:
-    envs = AsyncVectorEnv(counting(2), copy=copy, backend="serial")
-    assert (envs.observations.tolist(), envs.observations.dtype) == ([[0] * 4] * 2, np.int64)  # before the first reset
-    held = [envs.reset()[0]]
-    for _ in range(12):  # more steps than frames
-        held.append(envs.step([0, 0])[0])
-        assert envs.observations is held[-1]
-    assert [obs[1, 2] for obs in held] == list(range(13))
-    held[-1][:] = 0  # an observation may be modified
-    assert envs.step([0, 0])[0].tolist() == [[0, 1, 13, 0], [1, 1, 13, 0]]
-    envs.close()

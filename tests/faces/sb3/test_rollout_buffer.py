@@ -15,7 +15,6 @@ from sb3_face_envs import GoalEnv, cartpoles
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize
 
-import remuda
 from remuda.sb3 import RolloutBuffer, SubprocVecEnv
 
 N = 4
@@ -102,23 +101,3 @@ def test_after_an_aborted_rollout_the_next_one_is_complete() -> None:
     buffer: Any = model.rollout_buffer
     assert buffer.rollout.valid.all()
     envs.close()
-
-
-def test_the_face_has_its_own_rollouts() -> None:
-    envs = poles()
-    with pytest.raises(remuda.StateError, match="reset"):
-        envs.rollout(3)
-    envs.reset()
-    rollout = envs.rollout(6)
-    for step in rollout:
-        step.act(np.zeros(N, int))
-    assert rollout.obs.shape == (7, N, 4) and rollout.valid.all()
-    obs = envs.step(np.zeros(N, int))[0]
-    assert envs._pool.owns(obs)
-    envs.step_async(np.zeros(N, int))
-    with pytest.raises(remuda.StateError, match="in flight"):
-        envs.rollout(3)
-    envs.step_wait()
-    envs.close()
-    with pytest.raises(remuda.sb3.ClosedError):
-        envs.rollout(3)
