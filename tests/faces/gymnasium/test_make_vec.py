@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,6 @@ from pool_envs import ColourSpace, CountingEnv, assert_same
 
 import remuda
 from remuda.gymnasium import AsyncVectorEnv, make_vec
-
-
-@pytest.fixture
-def echo_id() -> Iterator[str]:
-    gymnasium.register("Echo-v0", CountingEnv, max_episode_steps=50)
-    gymnasium.register("Echo-v3", CountingEnv)
-    yield "Echo-v0"
-    del gymnasium.registry["Echo-v0"], gymnasium.registry["Echo-v3"]
 
 
 def test_the_defaults_make_one_env() -> None:
@@ -141,19 +132,16 @@ def test_spaces_of_any_class_are_accepted() -> None:
     del gymnasium.registry["Colours-v0"]
 
 
-def test_an_env_registered_only_in_this_process_can_be_made(echo_id: str) -> None:
-    with pytest.warns(DeprecationWarning, match="out of date"):
-        envs = make_vec(echo_id, 2, length=3)
-    assert envs.get_attr("length") == (3, 3)
-    envs.close()
-
-
-def test_an_id_without_a_version_means_the_latest(echo_id: str) -> None:
+def test_an_env_that_only_this_process_knows_is_found_by_its_id_or_its_name_alone() -> None:
+    gymnasium.register("Echo-v0", CountingEnv, max_episode_steps=50)
+    gymnasium.register("Echo-v3", CountingEnv)
+    with pytest.warns(DeprecationWarning, match="out of date"), closing(make_vec("Echo-v0", 2, length=3)) as envs:
+        assert envs.get_attr("length") == (3, 3)
     with pytest.warns(UserWarning, match="Using the latest versioned environment `Echo-v3`"):
         envs = make_vec("Echo")
-    assert envs.spec is not None
-    assert envs.spec.id == "Echo-v3"
+    assert envs.spec is not None and envs.spec.id == "Echo-v3"
     envs.close()
+    del gymnasium.registry["Echo-v0"], gymnasium.registry["Echo-v3"]
 
 
 def test_the_module_in_the_id_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium_face_envs import SpaceEnv
 from pool_envs import assert_same, counting
 
-from remuda.gymnasium import AsyncVectorEnv, LazyInfos
+from remuda.gymnasium import AsyncVectorEnv
 
 
 def test_attributes_are_those_of_gymnasium() -> None:
@@ -55,21 +55,6 @@ def test_each_env_has_its_own_process_named_after_the_class() -> None:
     assert all(process.is_alive() and process.exitcode is None for process in envs.processes)
     envs.close()
     assert [(process.is_alive(), process.exitcode) for process in envs.processes] == [(False, 0)] * 3
-
-
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-def test_lazy_infos_equal_plain_infos(mode: str) -> None:
-    fns = [lambda: SpaceEnv(gymnasium.spaces.Discrete(9))] * 3
-    lazy, plain = (
-        AsyncVectorEnv(fns, autoreset_mode=mode, lazy_infos=lazily, backend="serial") for lazily in (True, False)
-    )
-    kept = [(lazy.reset(seed=1)[1], plain.reset(seed=1)[1])]
-    kept += [(lazy.step([0, 0, 0])[4], plain.step([0, 0, 0])[4]) for _ in range(30)]
-    lazy.close()
-    plain.close()
-    for ours, expected in kept:  # lazy infos keep the data that they are stacked from
-        assert (type(ours), type(expected)) == (LazyInfos, dict)
-        assert_same(dict(ours), expected)
 
 
 @pytest.mark.parametrize(

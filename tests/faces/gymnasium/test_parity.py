@@ -19,7 +19,7 @@ from gymnasium_face_envs import SpaceEnv, TimelessEnv
 from pairs import each
 from pool_envs import ColourSpace, SampleEnv, assert_same
 
-from remuda.gymnasium import AsyncVectorEnv
+from remuda.gymnasium import AsyncVectorEnv, LazyInfos
 
 MODES = list(AutoresetMode)
 NUM_ENVS = 3
@@ -60,11 +60,14 @@ def compare(
         assert getattr(ours, attribute) == getattr(reference, attribute)
 
     reference.action_space.seed(7)
-    assert_same(ours.reset(seed=3, options={"o": 1}), reference.reset(seed=3, options={"o": 1}), "reset")
+    (our_obs, our_infos), (obs, infos) = (envs.reset(seed=3, options={"o": 1}) for envs in (ours, reference))
+    assert_same(our_obs, obs, "reset")
+    kept = [(our_infos, infos)]
     for i in range(steps):
         actions = reference.action_space.sample()
         our_step, their_step = ours.step(actions), reference.step(actions)
-        assert_same(our_step, their_step, f"step {i}")
+        assert_same(our_step[:4], their_step[:4], f"step {i}")
+        kept.append((our_step[4], their_step[4]))
         done = their_step[2] | their_step[3]
         if mode is AutoresetMode.DISABLED and done.any():
             both = (envs.reset(options={"reset_mask": done.copy()}) for envs in (ours, reference))
@@ -73,6 +76,9 @@ def compare(
         assert_same(ours.render(), reference.render(), "pictures")
     ours.close()
     reference.close()
+    for i, (our_infos, infos) in enumerate(kept):  # lazy infos keep the data that they are stacked from
+        assert type(our_infos) is (LazyInfos if options.get("lazy_infos") else dict)
+        assert_same(dict(our_infos), infos, f"infos of step {i}")
 
 
 @pytest.mark.parametrize(("mode", "num_workers"), [*product(MODES, [None]), *product(MODES[:1], [1, 2])])
@@ -110,7 +116,8 @@ def test_every_observation_space_and_kind_of_info_equals_gymnasiums(
 ) -> None:
     """Same-step autoreset has the most infos, so only this mode runs in processes."""
     backend = "process" if mode is AutoresetMode.SAME_STEP else "serial"
-    compare([lambda: SpaceEnv(space)] * NUM_ENVS, SyncVectorEnv, 60, mode, backend=backend, num_workers=2)
+    options: dict[str, Any] = {"backend": backend, "lazy_infos": mode is not AutoresetMode.DISABLED}
+    compare([lambda: SpaceEnv(space)] * NUM_ENVS, SyncVectorEnv, 60, mode, num_workers=2, **options)
 
 
 @pytest.mark.parametrize("mode", MODES)
