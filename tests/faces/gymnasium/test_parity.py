@@ -81,12 +81,6 @@ def compare(
         assert_same(dict(our_infos), infos, f"infos of step {i}")
 
 
-@pytest.mark.parametrize(("mode", "num_workers"), [*product(MODES, [None]), *product(MODES[:1], [1, 2])])
-def test_cartpole_equals_gymnasiums(mode: AutoresetMode, num_workers: int | None) -> None:
-    fns = [lambda: gymnasium.make("CartPole-v1")] * NUM_ENVS
-    compare(fns, SyncVectorEnv, 300, mode, num_workers=num_workers)
-
-
 def with_statistics(env_id: str) -> gymnasium.Env[Any, Any]:
     return TimelessEnv(RecordEpisodeStatistics(gymnasium.make(env_id, max_episode_steps=20)))
 

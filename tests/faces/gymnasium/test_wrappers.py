@@ -34,14 +34,12 @@ def _scale(envs: VectorEnv) -> VectorEnv:
 
 # Every wrapper, and every mode with a wrapper that accepts it.
 WRAPPERS: dict[str, tuple[AutoresetMode, Callable[[VectorEnv], VectorEnv]]] = {
-    "RecordEpisodeStatistics": (AutoresetMode.SAME_STEP, wrappers.RecordEpisodeStatistics),
-    "NormalizeObservation": (AutoresetMode.NEXT_STEP, wrappers.NormalizeObservation),
-    "NormalizeReward": (AutoresetMode.DISABLED, wrappers.NormalizeReward),
-    "FlattenObservation": (AutoresetMode.DISABLED, wrappers.FlattenObservation),
-    "ClipReward": (AutoresetMode.SAME_STEP, lambda envs: wrappers.ClipReward(envs, 0.0, 0.5)),
-    "DictInfoToList": (AutoresetMode.SAME_STEP, wrappers.DictInfoToList),
-    "VectorizeTransformObservation": (AutoresetMode.DISABLED, _scale),
-    "all": (
+    "of rewards and infos": (
+        AutoresetMode.SAME_STEP,
+        lambda envs: wrappers.DictInfoToList(wrappers.RecordEpisodeStatistics(wrappers.ClipReward(envs, 0.0, 0.5))),
+    ),
+    "of observations": (AutoresetMode.DISABLED, lambda envs: _scale(wrappers.FlattenObservation(envs))),
+    "of all": (
         AutoresetMode.NEXT_STEP,
         lambda envs: wrappers.DictInfoToList(
             wrappers.RecordEpisodeStatistics(wrappers.NormalizeReward(wrappers.NormalizeObservation(envs)))

@@ -123,23 +123,18 @@ def test_an_attribute_is_read_from_inner_envs_and_set_on_the_wrapper() -> None:
             assert [env.tag for env in envs.get_attr("unwrapped")] == [0, 0]
 
 
-def test_has_attr_works_for_attributes_that_cannot_be_pickled() -> None:
-    envs = SubprocVecEnv([HoldsAGenerator] * 2)
-    assert envs.has_attr("generator")
-    with pytest.raises(EnvError, match="generator"):
-        envs.get_attr("generator")
-    assert envs.get_attr("steps") == [0, 0]
-    envs.close()
-
-
-def test_after_a_call_that_raises_the_envs_keep_working(envs: SubprocVecEnv) -> None:
-    with pytest.raises(EOFError, match="no_such_thing") as raised:
-        envs.get_attr("no_such_thing")
-    assert isinstance(raised.value.__cause__, AttributeError)
-    assert not envs.has_attr("no_such_thing")
-    with pytest.raises(EnvError, match="not callable"):
-        envs.env_method("steps")
-    assert envs.step(np.array([1, 2]))[0][:, 3].tolist() == [1, 2]
+def test_after_a_call_that_raises_the_envs_keep_working() -> None:
+    with closing(SubprocVecEnv([HoldsAGenerator] * 2)) as envs:
+        envs.reset()
+        assert envs.has_attr("generator") and not envs.has_attr("no_such_thing")
+        with pytest.raises(EnvError, match="generator"):  # it cannot be pickled
+            envs.get_attr("generator")
+        with pytest.raises(EOFError, match="no_such_thing") as raised:
+            envs.get_attr("no_such_thing")
+        assert isinstance(raised.value.__cause__, AttributeError)
+        with pytest.raises(EnvError, match="not callable"):
+            envs.env_method("steps")
+        assert envs.step(np.array([1, 2]))[0][:, 3].tolist() == [1, 2]
 
 
 def test_a_call_during_a_step_leaves_the_step_in_flight(tmp_path: Path) -> None:

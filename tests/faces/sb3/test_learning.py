@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -13,10 +12,8 @@ from sb3_face_envs import GoalEnv, cartpoles
 from sb3_originals import both
 from stable_baselines3 import A2C, DQN, PPO, SAC, HerReplayBuffer
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
-from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import VecEnv
 
 from remuda.sb3 import SubprocVecEnv
 
@@ -90,27 +87,3 @@ def test_hindsight_replay_computes_rewards_in_the_envs() -> None:
     sample = model.replay_buffer.sample(32)
     assert set(np.unique(sample.rewards.numpy())) <= {-1, 0}
     envs.close()
-
-
-def test_a_normalized_policy_is_evaluated(tmp_path: Path) -> None:
-    """Both EvalCallback and evaluate_policy evaluate with the running averages of the training envs."""
-
-    def envs(seed: int) -> VecNormalize:
-        ours = make_vec_env(
-            "CartPole-v1",
-            2,
-            seed,
-            vec_env_cls=SubprocVecEnv,
-            vec_env_kwargs={"num_workers": 1},  # type: ignore[arg-type]
-        )
-        return VecNormalize(ours)
-
-    training, evaluation = envs(0), envs(100)
-    model = PPO("MlpPolicy", training, n_steps=32, batch_size=32, seed=1, **small())
-    callback = EvalCallback(evaluation, n_eval_episodes=4, eval_freq=16, best_model_save_path=str(tmp_path), verbose=0)
-    model.learn(64, callback=callback)
-    assert (tmp_path / "best_model.zip").exists()
-    rewards, lengths = evaluate_policy(model, evaluation, n_eval_episodes=5, return_episode_rewards=True)
-    assert rewards == lengths  # the reward of each CartPole step is 1, and Monitor records it before the normalization
-    training.close()
-    evaluation.close()

@@ -30,15 +30,10 @@ PICTURES = spaces.Box(0, 255, (36, 36, 1), np.uint8)
 DICTS = spaces.Dict(picture=PICTURES, place=spaces.Box(-1, 1, (2,)))
 
 WRAPPED: dict[str, tuple[Any, Callable[[VecEnv], VecEnv]]] = {
-    "VecNormalize": (spaces.Box(-1, 1, (3,)), VecNormalize),
-    "VecNormalize of a dict": (DICTS, lambda envs: VecNormalize(envs, norm_obs_keys=["place"])),
-    "VecFrameStack": (PICTURES, lambda envs: VecFrameStack(envs, 3)),
-    "VecFrameStack of a dict": (DICTS, lambda envs: VecFrameStack(envs, 3, {"picture": "last", "place": "first"})),
-    "VecMonitor": (spaces.Box(-1, 1, (3,)), VecMonitor),
-    "VecTransposeImage": (PICTURES, VecTransposeImage),
-    "VecCheckNan": (spaces.Box(-1, 1, (3,)), lambda envs: VecCheckNan(envs, raise_exception=True)),
-    "VecExtractDictObs": (DICTS, lambda envs: VecExtractDictObs(envs, "place")),
-    "several": (DICTS, lambda envs: VecNormalize(VecFrameStack(VecMonitor(envs), 2), norm_obs_keys=["place"])),
+    "an array": (spaces.Box(-1, 1, (3,)), lambda envs: VecNormalize(VecCheckNan(VecMonitor(envs), True))),
+    "pictures": (PICTURES, lambda envs: VecTransposeImage(VecFrameStack(envs, 3))),
+    "a dict": (DICTS, lambda envs: VecNormalize(VecFrameStack(VecMonitor(envs), 2), norm_obs_keys=["place"])),
+    "a part of a dict": (DICTS, lambda envs: VecExtractDictObs(envs, "place")),
 }
 
 
