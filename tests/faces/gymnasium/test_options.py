@@ -76,26 +76,6 @@ def test_bad_arguments_are_refused_before_any_worker_starts(options: Any, messag
         AsyncVectorEnv([explode], **options)
 
 
-def test_with_per_episode_seeds_each_episode_has_its_derived_seed() -> None:
-    def formula(seed: int, env_id: int, episode: int) -> int:
-        return int(np.random.SeedSequence(seed, spawn_key=(env_id, episode)).generate_state(1)[0]) % 2**31
-
-    envs = AsyncVectorEnv(counting(3, length=2), seeding="per_episode", backend="serial", autoreset_mode="SameStep")
-    _, infos = envs.reset(seed=5)
-    assert infos["episode_seed"].tolist() == [formula(5, i, 0) for i in range(3)]
-    drawn = [envs.single_action_space.sample() for _ in range(20)]
-    envs.step([0, 0, 0])
-    _, _, _, _, infos = envs.step([0, 0, 0])
-    assert infos["episode_seed"].tolist() == [formula(5, i, 1) for i in range(3)]
-    assert "episode_seed" not in infos["final_info"]
-    _, infos = envs.reset(seed=[1, None, 2], options={"reset_mask": np.array([True, True, False])})
-    assert infos["episode_seed"].tolist() == [formula(1, 0, 0), formula(5, 1, 2), 0]
-    assert infos["_episode_seed"].tolist() == [True, True, False]
-    envs.reset(seed=5)
-    assert [envs.single_action_space.sample() for _ in range(20)] == drawn
-    envs.close()
-
-
 def test_vector_envs_equal_one_large_vector_env() -> None:
     build = functools.partial(gymnasium.make_vec, "CartPole-v1", num_envs=2, vectorization_mode="sync")
     single = gymnasium.make_vec("CartPole-v1", num_envs=4, vectorization_mode="sync")

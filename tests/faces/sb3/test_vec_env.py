@@ -5,10 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import accidents
 import numpy as np
 import pytest
-from accidents import once
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 from pool_envs import CountingEnv, counting
@@ -103,16 +101,6 @@ def test_columns_answer_for_each_env_of_a_vector_env() -> None:
     for part in envs.split(2):
         part.reset()
         assert [row.tolist() for row in part.env_method("action_masks")] == expected[:2]
-    envs.close()
-
-
-def test_a_fault_ends_the_episodes_of_a_vector_env(tmp_path: Any) -> None:
-    fns = synced(counting(4), 2, "same_step", once(tmp_path / "killed", accidents.kill_myself))
-    envs = vec_env(Pool(fns, vector_size=2, num_workers=2, faults="restart", **SAME_STEP))
-    envs.reset()
-    _, rewards, dones, infos = envs.step([1, 2, 3, 4])
-    assert dones.tolist() == [True, True, False, False] and rewards.tolist() == [0, 0, 3, 4]
-    assert all(info["fault"] and info["TimeLimit.truncated"] for info in infos[:2])
     envs.close()
 
 

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium_face_envs import SpaceEnv
-from pool_envs import assert_same
 from sb3_face_envs import PictureEnv, cartpoles
-from sb3_originals import both
+from sb3_originals import both, compare
 from stable_baselines3.common.vec_env import (
     VecCheckNan,
     VecEnv,
@@ -40,15 +39,7 @@ WRAPPED: dict[str, tuple[Any, Callable[[VecEnv], VecEnv]]] = {
 @pytest.mark.parametrize(("space", "wrap"), WRAPPED.values(), ids=WRAPPED.keys())
 def test_wrappers_return_the_same_as_around_sb3s(space: spaces.Space[Any], wrap: Callable[[VecEnv], VecEnv]) -> None:
     with both([lambda: SpaceEnv(space)] * 2, num_workers=1) as sides:
-        ours, original = (wrap(envs) for envs in sides)
-        for envs in (ours, original):
-            envs.seed(3)
-        assert_same(ours.reset(), original.reset())
-        for i in range(40):
-            (our_step, their_step) = ours.step(np.array([i % 3, 1])), original.step(np.array([i % 3, 1]))
-            for info in (*our_step[3], *their_step[3]):
-                info.get("episode", {}).pop("t", None)  # the duration, in seconds
-            assert_same(our_step, their_step, f"step {i}")
+        compare(*map(wrap, sides), 40)
 
 
 def test_wrappers_forward_attributes_to_the_face() -> None:
