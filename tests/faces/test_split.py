@@ -57,9 +57,9 @@ def reset(envs: Any) -> Any:
 def test_parts_stepped_in_turn_equal_sync_vector_envs(
     make: Any, mode: AutoresetMode, num_workers: int | None, parts: int
 ) -> None:
-    with closing(AsyncVectorEnv([make] * 7, autoreset_mode=mode, num_workers=num_workers)) as envs:
+    with closing(AsyncVectorEnv([make] * 4, autoreset_mode=mode, num_workers=num_workers)) as envs:
         halves = envs.split(parts)
-        assert sorted(env_id for half in halves for env_id in half.env_ids) == list(range(7))
+        assert sorted(env_id for half in halves for env_id in half.env_ids) == list(range(4))
         twins = [SyncVectorEnv(half.env_fns, autoreset_mode=mode) for half in halves]
         for half, twin in zip(halves, twins, strict=True):
             for name in ("observation_space", "action_space", "single_observation_space", "single_action_space"):
@@ -85,7 +85,7 @@ def test_parts_stepped_in_turn_equal_dummy_vec_envs(make: Any, num_workers: int 
     def plain(obs: Any) -> Any:
         return dict(obs) if isinstance(obs, dict) else obs  # SB3's DummyVecEnv returns an OrderedDict
 
-    with closing(SubprocVecEnv([make] * 7, num_workers=num_workers)) as envs:
+    with closing(SubprocVecEnv([make] * 4, num_workers=num_workers)) as envs:
         envs.seed(SEED)
         halves = envs.split(parts)  # the parts inherit the seeds
         twins = [DummyVecEnv([make] * half.num_envs) for half in halves]

@@ -256,9 +256,13 @@ def test_calls_in_a_wrong_order_raise(envs: SubprocVecEnv) -> None:
     fresh.close()
 
 
-@pytest.mark.parametrize("rewards", [[1.0, 2.5], [1, 2]], ids=str)
-def test_observations_alone_are_leased(rewards: list[Any]) -> None:
-    with closing(SubprocVecEnv([lambda: RewardEnv(rewards)] * 2, backend="serial")) as envs:
+@pytest.mark.parametrize(
+    "env_fn",
+    [lambda: CountingEnv(length=2), lambda: RewardEnv([1.0, 2.5]), lambda: RewardEnv([1, 2])],
+    ids=["without infos", "floats", "ints"],
+)
+def test_observations_alone_are_leased(env_fn: Any) -> None:
+    with closing(SubprocVecEnv([env_fn] * 2, backend="serial")) as envs:
         envs.reset()
         for _ in range(2):  # the second step ends the episode
             obs, *results, infos = envs.step([0, 0])
