@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -72,23 +71,6 @@ def test_statistics_keep_the_episodes_of_masked_out_envs(mode: AutoresetMode) ->
     assert terminations.tolist() == [False, True]
     assert infos["episode"]["l"].tolist() == [0, 4]
     envs.close()
-
-
-@pytest.mark.filterwarnings("ignore:.*(Overwriting existing videos|autoreset mode is same-step)")
-@pytest.mark.parametrize("mode", AutoresetMode)
-def test_record_video(mode: AutoresetMode, tmp_path: Path) -> None:
-    pytest.importorskip("moviepy")
-    envs = wrappers.RecordVideo(
-        AsyncVectorEnv([cartpole] * 2, autoreset_mode=mode),
-        str(tmp_path),
-        step_trigger=lambda step: step == 0,
-        video_length=5,
-    )
-    envs.reset(seed=1)
-    for _ in range(8):
-        envs.step([0, 1])
-    envs.close()
-    assert list(tmp_path.glob("*.mp4"))
 
 
 def test_array_conversion() -> None:

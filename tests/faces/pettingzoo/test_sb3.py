@@ -70,7 +70,7 @@ def test_rows_are_those_of_the_agents() -> None:
         assert venv.get_attr("time") == [time for time in twin.get_attr("time") for _ in agents]
         assert venv.env_method("state", indices=[5])[0].tolist() == twin.call("state")[1].tolist()
         venv.set_attr("luck", 7, indices=[1])
-        assert envs.get_attr("luck")[0] == 7
+        assert envs.get_attr("luck") == envs.call("luck") == [7, envs.get_attr("luck", [1])[0]]
 
 
 @pytest.mark.parametrize("actions", [np.ones((3, 2), int), np.ones(5, int), np.full(6, 0.5), np.full(6, 9)], ids=str)

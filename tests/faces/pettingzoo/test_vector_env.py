@@ -21,15 +21,6 @@ from remuda.pettingzoo import ParallelVectorEnv, vector
 STEPS = 60
 
 
-def test_agents_that_are_in_no_env_need_no_action() -> None:
-    with vector([Crowd]) as envs:
-        envs.reset(seed=1)
-        rng = np.random.default_rng(0)
-        for _ in range(STEPS):
-            actions = actions_of(rng, 1)
-            envs.step({agent: actions[agent] for agent in AGENTS if envs.alive[agent].any()})
-
-
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -51,17 +42,6 @@ def test_actions_that_do_not_fit_are_refused(change: Any, text: str) -> None:
             envs.step({agent: action for agent, action in actions.items() if action is not None})
         assert text in str(caught.value)
         envs.step(actions_of(np.random.default_rng(0), 2))
-
-
-def test_calls_and_extras_reach_the_env() -> None:
-    extras: Any = {"luck": lambda env: env.luck, "time": (lambda env: env.time, ((), np.int64))}
-    with vector([Crowd] * 2, extras=extras) as envs:
-        envs.reset(seed=1)
-        assert envs.get_attr("luck") == envs.extras["luck"].tolist() == envs.call("luck")
-        envs.step(actions_of(np.random.default_rng(0), 2))
-        assert envs.extras["time"].tolist() == [1, 1]
-        envs.set_attr("luck", 5)
-        assert envs.get_attr("luck") == [5, 5]
 
 
 def test_envs_without_a_state_are_refused() -> None:
