@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,18 +22,17 @@ from remuda.sb3 import ClosedError, SubprocVecEnv, vec_env
 SAME_STEP: Any = {"autoreset": "same_step"}
 
 
-def pools() -> list[Any]:
-    fns = counting(4, 3)
-    return [
-        Pool(fns, num_workers=2, **SAME_STEP),
-        Pool(synced(fns, 2, "same_step"), vector_size=2, num_workers=2, **SAME_STEP),
-        remuda.gymnasium.AsyncVectorEnv(fns, num_workers=2, autoreset_mode="SameStep"),
-    ]
+FNS = counting(4, 3)
+POOLS: dict[str, Callable[[], Any]] = {
+    "envs": lambda: Pool(FNS, num_workers=2, **SAME_STEP),
+    "vector envs": lambda: Pool(synced(FNS, 2, "same_step"), vector_size=2, num_workers=2, **SAME_STEP),
+    "a face": lambda: remuda.gymnasium.AsyncVectorEnv(FNS, num_workers=2, autoreset_mode="SameStep"),
+}
 
 
-@pytest.mark.parametrize("kind", range(3))
-def test_results_are_those_of_sb3(kind: int) -> None:
-    ours, theirs = vec_env(pools()[kind]), DummyVecEnv(counting(4, 3))
+@pytest.mark.parametrize("make", POOLS.values(), ids=POOLS.keys())
+def test_results_are_those_of_sb3(make: Callable[[], Any]) -> None:
+    ours, theirs = vec_env(make()), DummyVecEnv(FNS)
     assert ours.num_envs == 4 and ours.metadata["render_fps"] == 5
     for envs in (ours, theirs):
         assert envs.seed(7) == [7, 8, 9, 10]
