@@ -13,9 +13,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 from pool_envs import CountingEnv, Gate, counting, gated, hooked
-from sb3_face_envs import HoldsAGenerator, PictureEnv, ResetInfoEnv, RewardEnv, cartpoles
+from sb3_face_envs import HoldsAGenerator, PictureEnv, ResetInfoEnv, RewardEnv
 from sb3_originals import both
-from stable_baselines3.common.vec_env import VecEnv
 
 from remuda import InvalidActionError, SpaceMismatchError, StateError
 from remuda.sb3 import ClosedError, EnvError, SubprocVecEnv
@@ -47,20 +46,6 @@ def test_the_error_of_an_unknown_argument_names_the_class_and_the_right_call(
 
 
 # -- making one ------------------------------------------------------------------------------------------
-
-
-def test_the_face_is_a_vec_env_with_single_env_spaces_and_a_process_for_each_env() -> None:
-    envs = SubprocVecEnv(cartpoles(3))
-    assert isinstance(envs, VecEnv)
-    assert envs.unwrapped is envs
-    assert envs.num_envs == len(envs.processes) == 3
-    assert envs.observation_space.shape == (4,)
-    assert envs.action_space == spaces.Discrete(2)
-    assert (envs.waiting, envs.closed) == (False, False)
-    assert envs.reset_infos == [{}, {}, {}]
-    assert all(process.is_alive() for process in envs.processes)
-    envs.close()
-    assert not any(process.is_alive() for process in envs.processes)
 
 
 def test_the_start_method_is_the_second_argument_and_must_be_known_as_in_sb3() -> None:
