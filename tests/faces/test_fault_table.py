@@ -130,7 +130,8 @@ def test_an_error_has_the_details_of_remudas_error_and_can_be_pickled(face: str)
     with pytest.raises(WorkerDiedError) as raised:
         FACES[face].courses["step"](envs)
     envs.close()
-    for error in (raised.value, pickle.loads(pickle.dumps(raised.value))):
+    found: list[Any] = [raised.value, pickle.loads(pickle.dumps(raised.value))]
+    for error in found:
         assert isinstance(error, error_class(f"{ERRORS_OF[face]}:WorkerDiedError"))
         assert (error.worker, error.pid, error.env_ids, error.operation) == (1, pid, (1,), "step")
         assert (error.exitcode, error.where.action) == (-signal.SIGKILL, 5)

@@ -1,4 +1,4 @@
-"""``reset`` with options, actions, ``call``, ``get_attr``, ``set_attr`` and ``render`` of the Gymnasium face."""
+"""Masks, seeds and actions, and ``call``, ``get_attr`` and ``set_attr`` of the Gymnasium face."""
 
 from __future__ import annotations
 
