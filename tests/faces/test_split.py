@@ -15,7 +15,7 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium_face_envs import SpaceEnv
 from odd_exceptions import raising
-from pairs import each, pairwise
+from pairs import each
 from pool_envs import assert_same, counting, hooked
 from programs import collect
 from sb3_face_envs import ResetInfoEnv
@@ -53,7 +53,7 @@ def reset(envs: Any) -> Any:
 # -- results ---------------------------------------------------------------------------------------------
 
 
-@pairwise(make=[cartpole, nested], mode=AutoresetMode, num_workers__parts=[(1, 2), (2, 2), (None, 3)])
+@each(make=[cartpole, nested], mode=AutoresetMode, num_workers__parts=[(1, 2), (2, 2), (None, 3)])
 def test_parts_stepped_in_turn_equal_sync_vector_envs(
     make: Any, mode: AutoresetMode, num_workers: int | None, parts: int
 ) -> None:
