@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import pickle
+import signal
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import accidents
 import pytest
 from drawn import MINUTES
 from failing import LIMIT
 from fault_table import ACCIDENTS, FACES, NEEDS, PHASES, Course, Face, Then, made
 from pairs import covering
 
-from remuda import BrokenPoolError, Pool, RemoteTraceback, RemudaError, WorkerDiedError
+import remuda
+from remuda import BrokenPoolError, FaultPolicy, Pool, RemoteTraceback, RemudaError, WorkerDiedError
 
 # the imitated libraries log exceptions as warnings, and some use deprecated functions
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 POLICIES = ("raise", "restart")
+ERRORS_OF = {"sb3": "remuda.sb3", "alf": "remuda.alf"}  # the faces with errors of their own
 # Each face meets every accident and every phase under both policies, and every kind of accident in every phase. In
 # `make soak` it meets every accident in every phase, and every kind in every phase under both policies.
 CELLS = covering(
@@ -104,6 +109,45 @@ def test_with_the_policy_restart_the_outcome_is_that_of_the_table(
         if phase != "build":
             table.go_on(envs)
         envs.close()
+
+
+@pytest.mark.parametrize("face", ["gymnasium", "sb3", "alf", "pettingzoo"])
+def test_too_many_faults_raise_a_restart_limit_error(face: str) -> None:
+    table = table_of(face)
+    envs = table.make("step", accidents.raise_value_error, FaultPolicy("restart", max_restarts=1, backoff=0), None)
+    table.go_on(envs)
+    kind: Any = error_class(f"{ERRORS_OF.get(face, 'remuda')}:RestartLimitError")
+    with pytest.raises(kind, match="max_restarts=1") as raised:
+        table.go_on(envs)
+    assert len(raised.value.faults) == 2
+    envs.close()
+
+
+@pytest.mark.parametrize("face", ERRORS_OF)
+def test_an_error_has_the_details_of_remudas_error_and_can_be_pickled(face: str) -> None:
+    envs = table_of(face).make("step", accidents.kill_myself, FaultPolicy(), None)
+    pid = envs.processes[1].pid
+    with pytest.raises(WorkerDiedError) as raised:
+        FACES[face].courses["step"](envs)
+    envs.close()
+    found: list[Any] = [raised.value, pickle.loads(pickle.dumps(raised.value))]
+    for error in found:
+        assert isinstance(error, error_class(f"{ERRORS_OF[face]}:WorkerDiedError"))
+        assert (error.worker, error.pid, error.env_ids, error.operation) == (1, pid, (1,), "step")
+        assert (error.exitcode, error.where.action) == (-signal.SIGKILL, 5)
+        assert "killed by SIGKILL" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("face", "caught"), [("sb3", (EOFError, ConnectionResetError, BrokenPipeError)), ("alf", (RuntimeError,))]
+)
+def test_errors_are_those_of_remuda_and_of_the_imitated_library(face: str, caught: tuple[type[Exception], ...]) -> None:
+    table_of(face)
+    module = import_module(f"remuda.{face}")
+    for name in ("BrokenPoolError", "CorruptReplyError", "EnvError", "EnvTimeoutError", "RestartLimitError"):
+        error = getattr(module, name)
+        assert all(issubclass(error, base) for base in (getattr(remuda, name), *caught))
+        assert issubclass(error, module.WorkerDiedError) is issubclass(error, WorkerDiedError)
 
 
 @pytest.mark.parametrize(("policy", "face", "accident"), IN_CLOSE)

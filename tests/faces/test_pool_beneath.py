@@ -65,7 +65,7 @@ def test_a_face_continues_from_states_that_its_pool_restored(make: Any) -> None:
         envs.pool.get_state()
 
 
-def test_evaluate_takes_a_whole_pool() -> None:
+def test_evaluate_takes_a_whole_pool_and_collect_a_pool_or_vector_env_of_ours() -> None:
     envs = AsyncVectorEnv(counting(2), num_workers=1)
     policy: Any = lambda obs: np.ones(len(obs), int)  # noqa: E731
     with pytest.raises(TypeError, match="expected a Pool or factories, got AsyncVectorEnv: give its `pool`"):
@@ -74,8 +74,5 @@ def test_evaluate_takes_a_whole_pool() -> None:
     with pytest.raises(TypeError, match="expected a whole pool, got a part of one"):
         remuda.evaluate(policy, half.pool, episodes=2)  # type: ignore[arg-type]
     envs.close()
-
-
-def test_collect_takes_pools_and_our_vector_envs_only() -> None:
     with pytest.raises(TypeError, match=r"expected a remuda.Pool, or a vector env of .*, got list"):
         remuda.collect([], lambda obs: obs, steps=2)  # type: ignore[arg-type]

@@ -50,14 +50,6 @@ def test_gymnasium_resets_replaced_envs_by_a_reset_mask() -> None:
         envs.replace([0], [other(1)])
 
 
-def test_gymnasium_resets_replaced_envs_in_the_next_step() -> None:
-    envs = AsyncVectorEnv(counting(2))
-    envs.reset()
-    envs.replace([1], [other(10)])
-    assert envs.step([1, 1])[0][:, :3].tolist() == [[0, 1, 1], [10, 1, 0]]
-    envs.close()
-
-
 def test_gymnasium_keeps_the_old_envs_if_a_factory_raises() -> None:
     envs = AsyncVectorEnv(counting(2))
     envs.reset()

@@ -1,9 +1,8 @@
-"""Faults of envs and workers behind the ALF face, with the policies "raise" and "restart"."""
+"""Faults of envs and workers behind the ALF face, with restarts. `test_fault_table.py` has the errors."""
 
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,8 @@ from alf.utils.schedulers import get_all_progresses, update_all_progresses, upda
 from alf_face_envs import CountingAlfEnv, NestedAlfEnv, batched_of, counting, hooked, random_actions
 from failing import ACTS, policy_against
 
-import remuda.alf
 from remuda import FaultPolicy
-from remuda.alf import FastParallelEnvironment, RestartLimitError, WorkerDiedError
+from remuda.alf import FastParallelEnvironment
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
@@ -28,33 +26,6 @@ FIRST, MID, LAST = range(3)
 
 def actions(*numbers: int) -> torch.Tensor:
     return torch.tensor(numbers)
-
-
-# -- raised ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", [name for name in remuda.alf.__all__ if name.endswith("Error")])
-def test_errors_are_subclasses_of_remudas_errors(name: str) -> None:
-    error = getattr(remuda.alf, name)
-    assert issubclass(error, getattr(remuda, name))
-    assert issubclass(error, RuntimeError)
-    assert issubclass(error, WorkerDiedError) is issubclass(error, remuda.WorkerDiedError)
-
-
-def test_an_error_has_the_details_of_remudas_error_and_can_be_pickled() -> None:
-    envs = FastParallelEnvironment(hooked(2, step=accidents.kill_myself))
-    envs.reset()
-    pid = envs.processes[1].pid
-    with pytest.raises(WorkerDiedError) as raised:
-        envs.step(actions(1, 2))
-    envs.close()
-    for error in (raised.value, pickle.loads(pickle.dumps(raised.value))):
-        assert (error.worker, error.pid, error.env_ids, error.operation) == (1, pid, (1,), "step")
-        assert (error.exitcode, error.where.action) == (-signal.SIGKILL, 2)
-        assert "killed by SIGKILL" in str(error)
-
-
-# -- restarted -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ACTS)
@@ -165,15 +136,3 @@ def test_episodes_stay_whole_while_workers_are_killed_at_random(options: dict[st
             if faults >= 8:
                 break
     assert faults >= 8
-
-
-def test_too_many_faults_raise_a_restart_limit_error() -> None:
-    policy = FaultPolicy("restart", max_restarts=1, backoff=0)
-    envs = FastParallelEnvironment(hooked(2, step=accidents.raise_value_error), faults=policy)
-    envs.reset()
-    assert envs.step(actions(1, 1)).step_type.tolist() == [MID, LAST]
-    with pytest.raises(RestartLimitError, match="max_restarts=1") as raised:
-        for _ in range(2):
-            envs.step(actions(1, 1))
-    assert len(raised.value.faults) == 2
-    envs.close()

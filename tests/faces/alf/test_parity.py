@@ -27,16 +27,14 @@ from remuda.alf import FastParallelEnvironment, ParallelAlfEnvironment
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
-STEPS = 60
 
-
-def compare(ours: Any, reference: Any, steps: int = STEPS) -> None:
+def compare(ours: Any, reference: Any) -> None:
     """Steps `ours` and `reference` with the same actions, compares all time steps, and closes `ours`."""
     with ours:
         random = np.random.default_rng(5)
         got, expected = ours.reset(), reference.reset()
         assert_same_time_step(got, expected, "reset")
-        for i in range(steps):
+        for i in range(60):
             actions = random_actions(ours.action_spec(), ours.batch_size, random)
             got, expected = ours.step(actions), reference.step(actions)
             assert_same_time_step(got, expected, f"step {i}")
@@ -45,25 +43,19 @@ def compare(ours: Any, reference: Any, steps: int = STEPS) -> None:
                 assert_same_time_step(ours.reset(), reference.reset(), f"reset after step {i}")
 
 
-@each(
-    options=[{}, {"num_workers": 1}, {"num_workers": 2}, {"max_concurrency": 1}],
-    make=[NestedAlfEnv, functools.partial(CountingAlfEnv, length=7)],
-)
-def test_time_steps_are_the_same_for_any_number_of_workers(make: Any, options: dict[str, Any]) -> None:
-    reference = OneAfterAnother([make] * 3, resets_ahead="max_concurrency" not in options)
-    compare(FastParallelEnvironment([make] * 3, **options), reference)
+WAYS: list[tuple[Any, dict[str, Any]]] = [
+    *((FastParallelEnvironment, {"num_workers": number}) for number in (None, 1, 2)),
+    (FastParallelEnvironment, {"max_concurrency": 1}),
+    *((FastParallelEnvironment, {"num_workers": 1, "backend": backend}) for backend in ("thread", "serial")),
+    (FastParallelEnvironment, {"num_workers": 1, "start_method": "forkserver"}),
+    *((ParallelAlfEnvironment, {"blocking": blocking}) for blocking in (False, True)),
+]
 
 
-@pytest.mark.parametrize("options", [{"backend": "thread"}, {"backend": "serial"}, {"start_method": "forkserver"}])
-def test_time_steps_are_the_same_with_other_backends_and_start_methods(options: dict[str, Any]) -> None:
-    ours = FastParallelEnvironment([NestedAlfEnv] * 2, num_workers=1, **options)
-    compare(ours, OneAfterAnother([NestedAlfEnv] * 2), steps=21)
-
-
-@pytest.mark.parametrize("blocking", [False, True])
-def test_the_older_class_returns_the_same_time_steps(blocking: bool) -> None:
-    reference = OneAfterAnother([NestedAlfEnv] * 3, resets_ahead=not blocking)
-    compare(ParallelAlfEnvironment([NestedAlfEnv] * 3, blocking=blocking), reference)
+@each(kind__options=WAYS, make=[NestedAlfEnv, functools.partial(CountingAlfEnv, length=7)])
+def test_time_steps_are_the_same_in_every_way_of_stepping(make: Any, kind: Any, options: dict[str, Any]) -> None:
+    resets_ahead = "max_concurrency" not in options and not options.get("blocking")
+    compare(kind([make] * 3, **options), OneAfterAnother([make] * 3, resets_ahead=resets_ahead))
 
 
 @pairwise(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 from collections.abc import Callable, Iterator
@@ -55,17 +56,13 @@ def test_steps_and_resets_are_the_envs_own(start_method: Any, start: Any) -> Non
 ACTION = {"move": Move(np.ones(2, np.float32), np.int64(2)), "bits": [np.ones(2, np.float32)]}
 
 
-def test_nested_time_steps_travel_as_they_are(start: Any) -> None:
-    env, here = start(NestedAlfEnv), NestedAlfEnv(3)
-    assert_same(env.reset(), here.reset())
+@pytest.mark.parametrize("flatten", [False, True])
+def test_nested_time_steps_travel_as_they_are_or_flattened(flatten: bool, start: Any) -> None:
+    env, here = start(NestedAlfEnv, flatten=flatten), NestedAlfEnv(3)
+    form = alf.nest.flatten if flatten else copy.copy
+    assert_same(env.reset(), form(here.reset()))
     for _ in range(20):
-        assert_same(env.step(ACTION), here.step(ACTION))
-
-
-def test_flattened_time_steps_are_the_flattened_time_steps_of_the_env(start: Any) -> None:
-    env, here = start(NestedAlfEnv, flatten=True), NestedAlfEnv(3)
-    assert_same(env.reset(), alf.nest.flatten(here.reset()))
-    assert_same(env.step(alf.nest.flatten(ACTION)), alf.nest.flatten(here.step(ACTION)))
+        assert_same(env.step(form(ACTION)), form(here.step(ACTION)))
 
 
 def test_specs_attributes_and_calls_are_those_of_the_env(start: Any) -> None:

@@ -1,4 +1,4 @@
-"""``reset`` with options, actions, ``call``, ``get_attr``, ``set_attr`` and ``render`` of the Gymnasium face."""
+"""Masks, seeds and actions, and ``call``, ``get_attr`` and ``set_attr`` of the Gymnasium face."""
 
 from __future__ import annotations
 
@@ -24,17 +24,6 @@ def envs() -> Iterator[AsyncVectorEnv]:
 def test_the_error_of_an_unknown_argument_of_a_method_names_the_class(envs: AsyncVectorEnv) -> None:
     with pytest.raises(TypeError, match=r"^AsyncVectorEnv.reset\(\) got an unexpected keyword argument 'seeds'"):
         envs.reset(seeds=[0, 1, 2])  # type: ignore[call-arg]
-
-
-def test_every_env_receives_the_options_without_the_mask(envs: AsyncVectorEnv) -> None:
-    envs.reset(options={"level": 2})
-    assert envs.get_attr("last_options") == ({"level": 2},) * 3
-    options = {"reset_mask": np.array([True, False, True]), "level": 3}
-    envs.reset(options=options)
-    assert envs.get_attr("last_options") == ({"level": 3}, {"level": 2}, {"level": 3})
-    assert options.keys() == {"reset_mask", "level"}  # the caller's dict is unchanged
-    envs.reset(options={"reset_mask": np.array([False, True, False])})
-    assert envs.get_attr("last_options") == ({"level": 3}, {}, {"level": 3})
 
 
 @pytest.mark.parametrize(
@@ -105,14 +94,4 @@ def test_call_and_set_attr_see_the_wrappers() -> None:
     envs.set_attr("factor", [3, 4])
     envs.set_attr("length", 10)
     assert envs.call("doubled") == (30, 40)
-    envs.close()
-
-
-def test_render() -> None:
-    envs = AsyncVectorEnv([lambda: gymnasium.make("CartPole-v1", render_mode="rgb_array")] * 2)
-    envs.reset(seed=1)
-    frames = envs.render()
-    assert isinstance(frames, tuple)
-    assert [frame.shape for frame in frames] == [(400, 600, 3)] * 2
-    assert envs.render_mode == "rgb_array"
     envs.close()

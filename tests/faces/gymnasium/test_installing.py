@@ -36,9 +36,7 @@ def test_gymnasiums_make_vec_uses_remuda() -> None:
     with closing(gymnasium.make_vec("CartPole-v1", num_envs=4, vectorization_mode="async")) as envs:
         assert isinstance(envs, AsyncVectorEnv) and type(envs) is gymnasium.vector.AsyncVectorEnv
         assert [worker.name for worker in envs.processes] == ["herd-0", "herd-1"]
-        assert str(envs) == "AsyncVectorEnv(CartPole-v1, num_envs=4, vectorization_mode=async)" or "CartPole" in str(
-            envs
-        )
+        assert "CartPole" in str(envs)
         envs.reset(seed=0)
         envs.step(envs.action_space.sample())
 
@@ -52,14 +50,10 @@ def test_arguments_of_the_program_override_the_options() -> None:
         assert (envs.shared_memory, envs.context, len(envs.processes)) == (False, "spawn", 1)
 
 
-def test_a_vector_env_may_have_fewer_envs_than_the_installed_number_of_workers() -> None:
+def test_the_last_install_counts_and_uninstall_brings_the_class_back() -> None:
     install(num_workers=3)
     with closing(gymnasium.vector.AsyncVectorEnv([CountingEnv])) as envs:
-        assert len(envs.processes) == 1
-
-
-def test_the_last_install_counts_and_uninstall_brings_the_class_back() -> None:
-    install(num_workers=1)
+        assert len(envs.processes) == 1  # there may be fewer envs than workers
     install(num_workers=2)
     with closing(gymnasium.vector.AsyncVectorEnv([CountingEnv] * 2)) as envs:
         assert len(envs.processes) == 2
@@ -109,17 +103,11 @@ def test_an_entry_point_makes_registered_envs_on_remuda() -> None:
             envs.reset()
             envs.step([0, 0])
             assert envs.step([0, 0])[3].all()
-        with closing(gymnasium.make_vec("Tagged-v0", num_envs=1, tag=6)) as envs:
-            assert envs.call("tag") == (6,)
     finally:
         del gymnasium.registry["Tagged-v0"]
-
-
-def test_an_entry_point_can_be_pickled_and_its_copies_share_the_factory() -> None:
-    point = pickle.loads(pickle.dumps(entry_point(make_tagged, backend="serial")))
-    with closing(point(num_envs=2, tag=7)) as envs:
-        assert envs.call("tag") == (7, 7)
     assert copy.deepcopy(point) is point
+    with closing(pickle.loads(pickle.dumps(point))(num_envs=1, tag=6)) as envs:
+        assert envs.call("tag") == (6,)
 
 
 def make_tagged(tag: int) -> Any:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium
+import gymnasium_originals
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -50,17 +52,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def compare(ours: VectorEnv, reference: VectorEnv, steps: int) -> None:
-    for attribute in ("observation_space", "single_observation_space", "action_space", "single_action_space"):
-        assert getattr(ours, attribute) == getattr(reference, attribute)
-    assert (ours.metadata, ours.num_envs, ours.spec) == (reference.metadata, reference.num_envs, reference.spec)
-    reference.action_space.seed(7)
-    assert_same(plain(ours.reset(seed=3, options={"o": 1})), plain(reference.reset(seed=3, options={"o": 1})), "reset")
-    for i in range(steps):
-        actions = reference.action_space.sample()
-        assert_same(plain(ours.step(actions)), plain(reference.step(actions)), f"step {i}")
-    ours.close()
-    reference.close()
+compare = partial(gymnasium_originals.compare, form=plain)
 
 
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES.keys())
@@ -81,6 +73,7 @@ WRAPPERS: dict[str, Callable[[Any], Any]] = {
     "NormalizeReward": gymnasium.wrappers.NormalizeReward,
     "VectorListInfo": gymnasium.wrappers.VectorListInfo,
     "VectorEnvWrapper": VectorEnvWrapper,
+    "RecordEpisodeStatistics": RecordEpisodeStatistics,
 }
 
 
@@ -89,22 +82,6 @@ WRAPPERS: dict[str, Callable[[Any], Any]] = {
 def test_gymnasiums_wrappers_return_the_same_around_it(wrapper: Callable[[Any], Any]) -> None:
     ours, reference = AsyncVectorEnv(counting(3, 4), num_workers=1), SyncVectorEnv(counting(3, 4))
     compare(wrapper(ours), wrapper(reference), 10)
-
-
-def test_the_statistics_of_a_vector_env_equal_gymnasiums() -> None:
-    wrapped = [
-        RecordEpisodeStatistics(kind(counting(3, 4), **options))
-        for kind, options in ((AsyncVectorEnv, {"num_workers": 1}), (SyncVectorEnv, {}))
-    ]
-    for envs in wrapped:
-        envs.reset(seed=0)
-    for _ in range(9):
-        ours, theirs = (envs.step([1, 2, 3])[4] for envs in wrapped)
-        for infos in (ours, theirs):
-            infos.get("episode", {}).pop("t", None)  # the duration
-        assert_same(ours, theirs)
-    for envs in wrapped:
-        envs.close()
 
 
 # -- the constructor -------------------------------------------------------------------------------------
@@ -139,12 +116,6 @@ def test_options_that_gymnasium_lacks_are_refused(no_start: None) -> None:
         AsyncVectorEnv(counting(2), autoreset="disabled")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'autoreset_mode'"):
         AsyncVectorEnv(counting(2), autoreset_mode="Disabled")
-
-
-def test_make_vec_builds_the_face() -> None:
-    envs = make_vec("CartPole-v1", num_envs=2, num_workers=1)
-    assert isinstance(envs, AsyncVectorEnv)
-    envs.close()
 
 
 class ActionEnv(gymnasium.Env[Any, Any]):
@@ -213,16 +184,17 @@ def test_a_wait_that_times_out_raises_a_timeout_error(tmp_path: Any) -> None:
     envs.close()
 
 
-def test_the_installed_class_is_used_by_make_vec() -> None:
+def test_make_vec_of_ours_and_of_gymnasium_make_the_installed_class() -> None:
     experimental = gymnasium.experimental.vector
     original = experimental.AsyncVectorEnv
     install(num_workers=2)
     try:
-        envs = gymnasium.make_vec("CartPole-v1", num_envs=4, vectorization_mode="async")
-        assert isinstance(envs, AsyncVectorEnv) and len(envs.processes) == 2 and envs.spec.id == "CartPole-v1"
-        envs.reset(seed=0)
-        assert len(envs.step(envs.action_space.sample())) == 5
-        envs.close()
+        of_gymnasium = gymnasium.make_vec("CartPole-v1", num_envs=4, vectorization_mode="async")
+        for envs in (of_gymnasium, make_vec("CartPole-v1", num_envs=4, num_workers=2)):
+            assert isinstance(envs, AsyncVectorEnv) and len(envs.processes) == 2 and envs.spec.id == "CartPole-v1"
+            envs.reset(seed=0)
+            assert len(envs.step(envs.action_space.sample())) == 5
+            envs.close()
     finally:
         uninstall()
     assert experimental.AsyncVectorEnv is experimental.async_vector_env.AsyncVectorEnv is original

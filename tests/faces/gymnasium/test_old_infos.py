@@ -1,10 +1,8 @@
-"""The conventions of Gymnasium 0.29, with ``infos="0.29"``: compared with a plain loop over the same envs."""
+"""The conventions of Gymnasium 0.29, with ``infos="0.29"``: compared with a pool's infos of the same envs."""
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -13,45 +11,21 @@ import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import RecordEpisodeStatistics
 from gymnasium_face_envs import SpaceEnv, TimelessEnv
-from odd_exceptions import raising
-from pool_envs import Gate, assert_same, counting, hooked
+from pool_envs import assert_same, counting
 
-from remuda import Fault, make_vec
+from remuda import Batch, Pool
 from remuda.gymnasium import AsyncVectorEnv, LazyInfos
 
 NUM_ENVS = 3
 Info = dict[str, Any]
+NAMES = {"final_obs": "final_observation"}
 TEXT = spaces.Text(8)
 DICTS = spaces.Dict(a=spaces.Discrete(3), b=spaces.Box(0, 1, (2,)))
 
 
-class Loop:
-    """Steps envs one by one, and resets each in the step that ends its episode."""
-
-    def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
-        self.envs = [env_fn() for env_fn in env_fns]
-
-    def reset(self, seed: int) -> tuple[list[Any], list[Info]]:
-        observations, infos = zip(*(env.reset(seed=seed + i) for i, env in enumerate(self.envs)), strict=True)
-        return list(observations), list(infos)
-
-    def step(self, actions: Sequence[Any]) -> tuple[list[Any], list[float], list[bool], list[Info]]:
-        rows = [self._step(env, action) for env, action in zip(self.envs, actions, strict=True)]
-        observations, rewards, dones, infos = zip(*rows, strict=True)
-        return list(observations), list(rewards), list(dones), list(infos)
-
-    def _step(self, env: Any, action: Any) -> tuple[Any, float, bool, Info]:
-        obs, reward, terminated, truncated, info = env.step(action)
-        done = terminated or truncated
-        if done:
-            ends = {"final_observation": obs, "final_info": info}
-            obs, info = env.reset()
-            info = {**info, **ends}
-        return obs, reward, done, info
-
-
-def check(stacked: Info, infos: Sequence[Info]) -> None:
+def check(stacked: Info, batch: Batch) -> None:
     """Checks stacked infos against the info of each env: arrays over the envs, of numbers or of objects, and masks."""
+    infos = [{NAMES.get(key, key): value for key, value in info.items()} for info in batch.infos]
     keys = {key for info in infos for key in info}
     assert stacked.keys() == keys | {f"_{key}" for key in keys}
     for key in keys:
@@ -76,35 +50,23 @@ def with_statistics() -> Any:
 
 @pytest.mark.parametrize("lazy_infos", [False, True])
 @pytest.mark.parametrize("env_fn", [lambda: SpaceEnv(DICTS), lambda: SpaceEnv(TEXT), with_statistics])
-def test_infos_equal_those_of_a_loop(env_fn: Callable[[], Any], lazy_infos: bool) -> None:
+def test_results_equal_those_of_a_pool_with_same_step_autoreset(env_fn: Callable[[], Any], lazy_infos: bool) -> None:
     envs = AsyncVectorEnv([env_fn] * NUM_ENVS, shared_memory=False, infos="0.29", lazy_infos=lazy_infos, num_workers=2)
-    loop, ends = Loop([env_fn] * NUM_ENVS), 0
+    twin, ends = Pool([env_fn] * NUM_ENVS, autoreset="same_step", backend="serial"), 0
     _, infos = envs.reset(seed=3)
-    check(infos, loop.reset(seed=3)[1])
+    check(infos, twin.reset(seed=3))
     envs.action_space.seed(5)
     for _ in range(60):
         actions = envs.action_space.sample()
-        _, rewards, terminations, truncations, infos = envs.step(actions)
-        _, expected, dones, rows = loop.step(actions)
-        assert (rewards.tolist(), (terminations | truncations).tolist()) == (expected, dones)
+        *results, infos = envs.step(actions)
+        batch = twin.step(actions)
+        assert_same(results, [batch.obs, batch.rewards, batch.terminations, batch.truncations])
         assert isinstance(infos, LazyInfos) is lazy_infos
-        check(infos, rows)
-        ends += sum(dones)
+        check(infos, batch)
+        ends += sum(batch.dones)
     assert ends > 3
     envs.close()
-
-
-def test_observations_are_the_first_of_the_next_episode() -> None:
-    envs = AsyncVectorEnv(counting(2, 2), infos="0.29", backend="serial")
-    envs.reset()
-    envs.step([1, 2])
-    obs, _, terminations, _, infos = envs.step([3, 4])
-    assert terminations.all()
-    assert obs.tolist() == [[0, 2, 0, -1], [1, 2, 0, -1]]
-    assert [one.tolist() for one in infos["final_observation"]] == [[0, 1, 2, 3], [1, 1, 2, 4]]
-    assert infos["final_info"].tolist() == [{}, {}]
-    assert envs.step([0, 0])[4] == {}
-    envs.close()
+    twin.close()
 
 
 def test_the_parts_of_split_envs_have_the_same_infos() -> None:
@@ -113,49 +75,6 @@ def test_the_parts_of_split_envs_have_the_same_infos() -> None:
         half.reset()
         infos = half.step([5, 5])[4]
         assert [one[0] for one in infos["final_observation"]] == half.env_ids.tolist()
-    envs.close()
-
-
-def test_the_info_of_a_fault_is_the_terminal_info() -> None:
-    wrong = raising(lambda: ValueError("wrong"))
-    envs = AsyncVectorEnv(hooked(3, (1,), step=wrong), infos="0.29", faults="restart")
-    envs.reset()
-    obs, _, _, truncations, infos = envs.step([7, 7, 7])
-    assert truncations.tolist() == infos["_final_info"].tolist() == [False, True, False]
-    assert isinstance(infos["final_info"][1]["fault"], Fault)
-    assert infos["final_observation"][1].tolist() == [1, 1, 0, -1]  # the last one before the fault
-    assert obs[0].tolist() == [0, 1, 1, 7]
-    envs.close()
-
-
-def test_late_infos_are_those_of_their_envs(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-
-    def end_episode(env: Any, _: Any) -> Any:
-        if env.tag == 0:
-            gate.wait()
-        return env.observe(), 0.0, True, False, {"tag": env.tag}
-
-    envs = AsyncVectorEnv(hooked(2, (0, 1), step=end_episode), infos="0.29")
-    envs.reset()
-    envs.step_async([0, 0])
-    while not any(map(len, envs._parts)):  # the result of the second env
-        with pytest.raises(multiprocessing.TimeoutError):
-            envs.step_wait(timeout=0.01)
-    gate.let_pass()
-    infos = envs.step_wait()[4]
-    assert infos["final_info"].tolist() == [{"tag": 0}, {"tag": 1}]
-    assert [one[0] for one in infos["final_observation"]] == [0, 1]
-    envs.close()
-
-
-def test_make_vec_passes_the_option_on() -> None:
-    envs = make_vec("CartPole-v1", num_envs=2, infos="0.29", num_workers=1)
-    envs.reset(seed=0)
-    while not (ended := envs.step([0, 0]))[2].any():
-        pass
-    assert ended[4]["_final_observation"].tolist() == ended[2].tolist()
-    assert envs.spec is not None and envs.spec.kwargs["vector_kwargs"] == {"infos": "0.29", "num_workers": 1}
     envs.close()
 
 

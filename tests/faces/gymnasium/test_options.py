@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium_face_envs import SpaceEnv
-from pool_envs import CountingEnv, assert_same, counting
+from pool_envs import assert_same, counting
 
-from remuda.gymnasium import AsyncVectorEnv, LazyInfos
+from remuda.gymnasium import AsyncVectorEnv
 
 
 def test_attributes_are_those_of_gymnasium() -> None:
@@ -37,6 +37,7 @@ def test_attributes_are_those_of_gymnasium() -> None:
     assert envs.metadata == {**SpaceEnv.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
     assert "autoreset_mode" not in SpaceEnv.metadata
     assert envs.unwrapped is envs
+    assert envs.observations.tolist() == [0, 0]  # before the first reset
     assert not envs.closed
     envs.close()
     assert envs.closed
@@ -56,25 +57,9 @@ def test_each_env_has_its_own_process_named_after_the_class() -> None:
     assert [(process.is_alive(), process.exitcode) for process in envs.processes] == [(False, 0)] * 3
 
 
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-def test_lazy_infos_equal_plain_infos(mode: str) -> None:
-    fns = [lambda: SpaceEnv(gymnasium.spaces.Discrete(9))] * 3
-    lazy, plain = (
-        AsyncVectorEnv(fns, autoreset_mode=mode, lazy_infos=lazily, backend="serial") for lazily in (True, False)
-    )
-    kept = [(lazy.reset(seed=1)[1], plain.reset(seed=1)[1])]
-    kept += [(lazy.step([0, 0, 0])[4], plain.step([0, 0, 0])[4]) for _ in range(30)]
-    lazy.close()
-    plain.close()
-    for ours, expected in kept:  # lazy infos keep the data that they are stacked from
-        assert (type(ours), type(expected)) == (LazyInfos, dict)
-        assert_same(dict(ours), expected)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_concurrency": 0}, "expected max_concurrency to be an int"),
         ({"worker": lambda *args: None}, r"gymnasium\.Wrapper.*autoreset_mode"),
         ({"observation_mode": "nonsense"}, "Invalid `observation_mode`, expected: 'same' or 'different' or tuple"),
         ({"observation_mode": None}, "Invalid `observation_mode`"),
@@ -89,38 +74,6 @@ def test_bad_arguments_are_refused_before_any_worker_starts(options: Any, messag
 
     with pytest.raises((ValueError, TypeError, NotImplementedError), match=message):
         AsyncVectorEnv([explode], **options)
-
-
-def test_with_per_episode_seeds_each_episode_has_its_derived_seed() -> None:
-    def formula(seed: int, env_id: int, episode: int) -> int:
-        return int(np.random.SeedSequence(seed, spawn_key=(env_id, episode)).generate_state(1)[0]) % 2**31
-
-    envs = AsyncVectorEnv(counting(3, length=2), seeding="per_episode", backend="serial", autoreset_mode="SameStep")
-    _, infos = envs.reset(seed=5)
-    assert infos["episode_seed"].tolist() == [formula(5, i, 0) for i in range(3)]
-    drawn = [envs.single_action_space.sample() for _ in range(20)]
-    envs.step([0, 0, 0])
-    _, _, _, _, infos = envs.step([0, 0, 0])
-    assert infos["episode_seed"].tolist() == [formula(5, i, 1) for i in range(3)]
-    assert "episode_seed" not in infos["final_info"]
-    _, infos = envs.reset(seed=[1, None, 2], options={"reset_mask": np.array([True, True, False])})
-    assert infos["episode_seed"].tolist() == [formula(1, 0, 0), formula(5, 1, 2), 0]
-    assert infos["_episode_seed"].tolist() == [True, True, False]
-    envs.reset(seed=5)
-    assert [envs.single_action_space.sample() for _ in range(20)] == drawn
-    envs.close()
-
-
-def test_spares_receive_the_attributes_set_on_all_envs() -> None:
-    envs = AsyncVectorEnv([lambda: CountingEnv(length=1)] * 3, spares=1, autoreset_mode="SameStep")
-    assert envs.num_envs == 2
-    envs.reset()
-    envs.set_attr("mark", 5)
-    pids = envs.call("pid")
-    assert envs.step([0, 0])[2].all()
-    assert envs.call("pid") != pids
-    assert envs.get_attr("mark") == (5, 5)
-    envs.close()
 
 
 def test_vector_envs_equal_one_large_vector_env() -> None:

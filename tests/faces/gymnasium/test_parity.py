@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import gymnasium
+import gymnasium_originals
 import numpy as np
 import pytest
 import simulator_envs
@@ -17,7 +18,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import RecordEpisodeStatistics
 from gymnasium_face_envs import SpaceEnv, TimelessEnv
 from pairs import each
-from pool_envs import ColourSpace, SampleEnv, assert_same
+from pool_envs import ColourSpace, SampleEnv
 
 from remuda.gymnasium import AsyncVectorEnv
 
@@ -50,33 +51,12 @@ def compare(
     other: Callable[..., VectorEnv],
     steps: int,
     mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+    seed: Any = 3,
+    masked: float = 0.0,
     **options: Any,
 ) -> None:
     ours = AsyncVectorEnv(env_fns, autoreset_mode=mode, shared_memory=False, **options)
-    reference = other(env_fns, autoreset_mode=mode)
-    for attribute in ("observation_space", "single_observation_space", "action_space", "single_action_space"):
-        assert getattr(ours, attribute) == getattr(reference, attribute)
-    for attribute in ("metadata", "render_mode", "num_envs", "spec"):
-        assert getattr(ours, attribute) == getattr(reference, attribute)
-
-    reference.action_space.seed(7)
-    assert_same(ours.reset(seed=3, options={"o": 1}), reference.reset(seed=3, options={"o": 1}), "reset")
-    for i in range(steps):
-        actions = reference.action_space.sample()
-        our_step, their_step = ours.step(actions), reference.step(actions)
-        assert_same(our_step, their_step, f"step {i}")
-        done = their_step[2] | their_step[3]
-        if mode is AutoresetMode.DISABLED and done.any():
-            both = (envs.reset(options={"reset_mask": done.copy()}) for envs in (ours, reference))
-            assert_same(*both, f"reset after step {i}")
-    ours.close()
-    reference.close()
-
-
-@pytest.mark.parametrize(("mode", "num_workers"), [*product(MODES, [None]), *product(MODES[:1], [1, 2])])
-def test_cartpole_equals_gymnasiums(mode: AutoresetMode, num_workers: int | None) -> None:
-    fns = [lambda: gymnasium.make("CartPole-v1")] * NUM_ENVS
-    compare(fns, SyncVectorEnv, 300, mode, num_workers=num_workers)
+    gymnasium_originals.compare(ours, other(env_fns, autoreset_mode=mode), steps, seed=seed, masked=masked)
 
 
 def with_statistics(env_id: str) -> gymnasium.Env[Any, Any]:
@@ -108,7 +88,8 @@ def test_every_observation_space_and_kind_of_info_equals_gymnasiums(
 ) -> None:
     """Same-step autoreset has the most infos, so only this mode runs in processes."""
     backend = "process" if mode is AutoresetMode.SAME_STEP else "serial"
-    compare([lambda: SpaceEnv(space)] * NUM_ENVS, SyncVectorEnv, 60, mode, backend=backend, num_workers=2)
+    options: dict[str, Any] = {"backend": backend, "lazy_infos": mode is not AutoresetMode.DISABLED}
+    compare([lambda: SpaceEnv(space)] * NUM_ENVS, SyncVectorEnv, 60, mode, num_workers=2, **options)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -123,38 +104,10 @@ def test_actions_of_every_space_arrive_as_in_gymnasium(space: spaces.Space[Any])
 
 @each(mode=MODES, seed=[None, 5, [5, None, 7], (1, 2, 3)])
 def test_seeds_are_used_as_in_gymnasium(mode: AutoresetMode, seed: Any) -> None:
-    fns = [lambda: SpaceEnv(spaces.Discrete(100))] * NUM_ENVS
-    ours, reference = (cls(fns, autoreset_mode=mode) for cls in (AsyncVectorEnv, SyncVectorEnv))
-    for envs in (ours, reference):
-        envs.reset(seed=[10, 11, 12])
-    assert_same(ours.reset(seed=seed), reference.reset(seed=seed))
-    for _ in range(20):
-        assert_same(ours.step([0] * NUM_ENVS), reference.step([0] * NUM_ENVS))
-        if mode is AutoresetMode.DISABLED:
-            assert_same(ours.reset(), reference.reset())
-    for mine, other in zip(ours.np_random, reference.np_random, strict=True):
-        assert mine.bit_generator.state == other.bit_generator.state
-    ours.close()
-    reference.close()
+    compare([lambda: SpaceEnv(spaces.Discrete(100))] * NUM_ENVS, SyncVectorEnv, 20, mode, seed)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_reset_mask_works_as_in_gymnasium(mode: AutoresetMode) -> None:
     """Masked-out envs return their current observation and no info, and their episodes continue."""
-    fns = [lambda: SpaceEnv(spaces.Box(0, 1, (2,)))] * NUM_ENVS
-    ours, reference = (cls(fns, autoreset_mode=mode) for cls in (AsyncVectorEnv, SyncVectorEnv))
-    for envs in (ours, reference):
-        envs.reset(seed=2)
-    rng = np.random.default_rng(0)
-    for i in range(60):
-        our_step = ours.step([0] * NUM_ENVS)
-        assert_same(our_step, reference.step([0] * NUM_ENVS), f"step {i}")
-        mask = rng.random(NUM_ENVS) < 0.3
-        if mode is AutoresetMode.DISABLED:
-            mask |= our_step[2] | our_step[3]
-        if mask.any():
-            seeds = [i, None, i + 1]
-            both = (envs.reset(seed=seeds, options={"reset_mask": mask, "o": i}) for envs in (ours, reference))
-            assert_same(*both, f"reset {i}")
-    ours.close()
-    reference.close()
+    compare([lambda: SpaceEnv(spaces.Box(0, 1, (2,)))] * NUM_ENVS, SyncVectorEnv, 60, mode, masked=0.3)

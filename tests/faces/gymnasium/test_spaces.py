@@ -12,8 +12,9 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 from gymnasium_face_envs import SpaceEnv
+from gymnasium_originals import compare
 from pairs import each
-from pool_envs import ColourSpace, CountingEnv, assert_same, counting
+from pool_envs import ColourSpace, CountingEnv
 
 from remuda.gymnasium import AsyncVectorEnv
 
@@ -36,12 +37,9 @@ def test_the_mode_same_requires_equal_spaces() -> None:
 
 def test_the_mode_different_batches_the_bounds() -> None:
     ours, reference = (cls(fns(*BOUNDS), observation_mode="different") for cls in (AsyncVectorEnv, SyncVectorEnv))
-    assert ours.observation_space == reference.observation_space
-    assert ours.single_observation_space == reference.single_observation_space == BOUNDS[0]
-    obs, infos = ours.reset(seed=3)
-    assert obs in ours.observation_space
-    assert_same((obs, infos), reference.reset(seed=3))
-    ours.close()
+    assert ours.single_observation_space == BOUNDS[0]
+    assert ours.reset(seed=3)[0] in ours.observation_space
+    compare(ours, reference, 5)
 
 
 def test_a_pair_of_spaces_is_the_batched_and_the_single_space() -> None:
@@ -90,17 +88,3 @@ def test_no_env_is_built_in_this_process() -> None:
 
     AsyncVectorEnv([build, build], observation_mode="different").close()
     assert not built
-
-
-@pytest.mark.parametrize("copy", [True, False])
-def test_observations_are_the_latest_and_never_overwritten(copy: bool) -> None:
-    envs = AsyncVectorEnv(counting(2), copy=copy, backend="serial")
-    assert (envs.observations.tolist(), envs.observations.dtype) == ([[0] * 4] * 2, np.int64)  # before the first reset
-    held = [envs.reset()[0]]
-    for _ in range(12):  # more steps than frames
-        held.append(envs.step([0, 0])[0])
-        assert envs.observations is held[-1]
-    assert [obs[1, 2] for obs in held] == list(range(13))
-    held[-1][:] = 0  # an observation may be modified
-    assert envs.step([0, 0])[0].tolist() == [[0, 1, 13, 0], [1, 1, 13, 0]]
-    envs.close()

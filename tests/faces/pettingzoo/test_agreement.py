@@ -12,7 +12,8 @@ from gymnasium import spaces
 
 pytest.importorskip("pettingzoo")
 
-from pettingzoo import ParallelEnv
+from pairs import each
+from parallel_envs import TwoAgents
 
 from remuda import EnvError, InvalidEnvError
 from remuda.pettingzoo import vector
@@ -21,43 +22,30 @@ from remuda.pettingzoo.agents_env import build
 TEXT = r"expected the agents of all envs to be \('a', 'b', 'c'\), as for .*, got {} for env 1; make them equal"
 
 
-class Named(ParallelEnv[str, Any, Any]):
+class Named(TwoAgents):
     """Observes the index of each agent. Agents in `wide` have other spaces."""
 
-    metadata = {"name": "named"}
-
     def __init__(self, agents: str, wide: str = "") -> None:
-        self.possible_agents, self.wide, self.agents = list(agents), wide, list[str]()
-
-    def observation_space(self, agent: str) -> Any:
-        return spaces.Box(0, 9, (1,), np.int64)
+        super().__init__()
+        self.possible_agents, self.wide = list(agents), wide
 
     def action_space(self, agent: str) -> Any:
         return spaces.Discrete(3 if agent in self.wide else 2)
-
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:
-        self.agents = list(self.possible_agents)
-        return {agent: np.array([i]) for i, agent in enumerate(self.agents)}, {agent: {} for agent in self.agents}
 
     def step(self, actions: Any) -> Any:
         raise ValueError("broken")
 
 
-@pytest.mark.parametrize("other", ["acb", "abx", "ax"])
-@pytest.mark.parametrize(
-    "options",
-    [{"backend": "serial"}, {"backend": "thread", "num_workers": 2}, {"num_workers": 2}, {"num_workers": 1}],
-    ids=str,
-)
+WAYS: list[dict[str, Any]] = [
+    *({"backend": "serial"}, {"backend": "thread", "num_workers": 2}, {"num_workers": 1}),
+    *({"num_workers": 2, "start_method": method} for method in ("spawn", "fork", "forkserver")),
+]
+
+
+@each(other=["acb", "abx", "ax"], options=WAYS)
 def test_envs_with_other_agents_are_refused(other: str, options: Any) -> None:
     with pytest.raises(InvalidEnvError, match=TEXT.format(r"\({}\)".format(", ".join(f"'{name}'" for name in other)))):
         vector([partial(Named, "abc"), partial(Named, other)], **options)
-
-
-@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
-def test_they_are_refused_with_each_start_method(method: Any) -> None:
-    with pytest.raises(InvalidEnvError, match=TEXT.format(r"\('a', 'c', 'b'\)")):
-        vector([partial(Named, "abc"), partial(Named, "acb")], num_workers=2, start_method=method)
 
 
 def test_groups_of_equal_spaces_are_compared_too() -> None:

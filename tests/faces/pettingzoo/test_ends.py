@@ -6,40 +6,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium import spaces
 
 pytest.importorskip("pettingzoo")
 
-from pettingzoo import ParallelEnv
+from parallel_envs import TwoAgents
 
 from remuda.pettingzoo import vector
 
 LENGTH = 3
 
 
-class Ends(ParallelEnv[str, Any, Any]):
+class Ends(TwoAgents):
     """Ends after `LENGTH` steps. "a" gets its flag one step before "b".
 
     `keeps`: whether `agents` keeps all agents. `flags`: whether there are flags. An env that keeps its agents also goes
     on to send observations, rewards and flags of all of them.
     """
 
-    metadata = {"name": "ends"}
-    possible_agents = ["a", "b"]
-
     def __init__(self, *, keeps: bool, flags: bool, truncates: bool = False) -> None:
+        super().__init__()
         self.keeps, self.flags, self.truncates = keeps, flags, truncates
-        self.time, self.agents, self.resets = 0, list[str](), 0
-
-    def observation_space(self, agent: str) -> Any:
-        return spaces.Box(0, 9, (1,), np.int64)
-
-    def action_space(self, agent: str) -> Any:
-        return spaces.Discrete(9)
-
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:
-        self.time, self.agents, self.resets = 0, ["a", "b"], self.resets + 1
-        return self._observed(), {agent: {} for agent in self.agents}
 
     def _observed(self) -> Any:
         return {agent: np.array([self.time + 1]) for agent in self.possible_agents}

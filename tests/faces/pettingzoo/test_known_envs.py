@@ -45,12 +45,15 @@ class Leaving(Crowd):
 
 
 class Follower:
-    """Plays an env by hand beside a slot of a pool, and compares the slot's rows. Each episode has a new env."""
+    """Plays an env by hand beside a slot of a pool, and compares the slot's rows. Each episode has a new env.
+
+    It knows the seed of each episode from the infos.
+    """
 
     def __init__(self, make: Callable[[], Any], agents: list[str]) -> None:
         self.make, self.agents, self.env = make, agents, Any
         self.there, self.numbers = list[str](), dict[str, tuple[float, bool, bool]]()
-        self.obs, self.final = dict[str, Any](), dict[str, Any]()
+        self.obs, self.final, self.state = dict[str, Any](), dict[str, Any](), None
         self.faults = self.episodes = 0
 
     def step(self, actions: dict[str, Any], info: dict[str, Any], *, ends_at_once: bool) -> None:
@@ -68,12 +71,12 @@ class Follower:
             assert {agent: own for agent, own in old.items() if agent in self.agents} == {
                 a: i for a, i in infos.items() if i
             }
-            self.there = list(self.env.agents)
+            self.there, self.state = list(self.env.agents), self.env.state()
         assert bool(self.there) or "episode_seed" in info or not ends_at_once
         if "episode_seed" in info:
             self.final, self.env = self.obs, self.make()
             self.obs, _ = self.env.reset(seed=info["episode_seed"])
-            self.there, self.episodes = list(self.env.agents), self.episodes + 1
+            self.there, self.episodes, self.state = list(self.env.agents), self.episodes + 1, self.env.state()
 
     def check(self, envs: Any, row: int, results: Any) -> None:
         obs, *numbers, _ = results
@@ -81,6 +84,8 @@ class Follower:
         for agent in self.agents:
             assert tuple(each[agent][row] for each in numbers) == self.numbers.get(agent, (0, 0, 0)), agent
             assert envs.alive[agent][row] == (agent in self.there)
+        if envs.state is not None:
+            np.testing.assert_array_equal(envs.state[row], self.state)
 
     def check_final(self, envs: Any, row: int) -> None:
         self._check_obs(envs.final_obs, self.final, row)
@@ -166,15 +171,21 @@ class Fragile(BaseParallelWrapper):  # type: ignore[misc, type-arg]
 
 
 @pytest.mark.parametrize(
-    ("kind", "mode"), [*(("leaving", mode) for mode in MODES), *zip(list(KINDS)[:4], MODES, strict=True)]
+    ("kind", "mode", "backend"),
+    [
+        *(("leaving", *way) for way in zip(MODES, ("process", "thread", "serial", "process"), strict=True)),
+        *zip(list(KINDS)[:4], MODES, ["process"] * 4, strict=True),
+    ],
 )
-def test_rows_are_those_of_a_loop(kind: str, mode: Any) -> None:
-    assert compare(*KINDS[kind], autoreset=mode) == 0
+def test_rows_are_those_of_a_loop(kind: str, mode: Any, backend: Any) -> None:
+    assert compare(*KINDS[kind], autoreset=mode, backend=backend, state=kind == "leaving") == 0
 
 
-@each(options=[{"spares": 2}, {"resets_ahead": True}], kind=["simple_tag", "leaving"])
-def test_rows_are_those_of_a_loop_with_resets_in_advance(kind: str, options: Any) -> None:
-    mode = "same_step" if "spares" in options else "next_step"
+@each(
+    mode__options=[("same_step", {"spares": 2}), ("next_step", {"spares": 2}), ("next_step", {"resets_ahead": True})],
+    kind=["simple_tag", "leaving"],
+)
+def test_rows_are_those_of_a_loop_with_resets_in_advance(kind: str, mode: Any, options: Any) -> None:
     assert compare(*KINDS[kind], autoreset=mode, **options) == 0
 
 
@@ -183,4 +194,4 @@ def test_rows_are_those_of_a_loop_through_faults(kind: str, accident: Any, mode:
     accident = None if accident is None else once(tmp_path / "once", accident, skip=4)
     faults = FaultPolicy("restart", backoff=0)
     kill_at = 11 if accident is None else -1
-    assert compare(*KINDS[kind], accident, kill_at, autoreset=mode, faults=faults) == 1
+    assert compare(*KINDS[kind], accident, kill_at, autoreset=mode, faults=faults, state=True) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,7 @@ from gymnasium import spaces
 
 pytest.importorskip("pettingzoo")
 
-from parallel_envs import Crowd
-from pettingzoo import ParallelEnv
+from parallel_envs import Crowd, TwoAgents, actions_of, fail_in_the_second_step
 
 from remuda import InvalidActionError
 from remuda.pettingzoo import ParallelVectorEnv, vector
@@ -21,25 +21,11 @@ from remuda.pettingzoo.newest import Newest
 LENGTH = 3
 
 
-class Listed(ParallelEnv[str, Any, Any]):
+class Listed(TwoAgents):
     """Writes down its actions, which observations repeat. "b" leaves after the first step, "a" after `LENGTH` steps."""
 
-    metadata = {"name": "listed"}
-    possible_agents = ["a", "b"]
     state_space = spaces.Box(0, 100, (1,), np.float64)
-
-    def __init__(self) -> None:
-        self.time, self.agents, self.given = 0, list[str](), dict[str, int]()
-
-    def observation_space(self, agent: str) -> Any:
-        return spaces.Box(0, 2**20, (1,), np.int64)
-
-    def action_space(self, agent: str) -> Any:
-        return spaces.Discrete(2**20)
-
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:
-        self.time, self.agents, self.given = 0, ["a", "b"], {}
-        return {agent: np.array([0]) for agent in self.agents}, {agent: {} for agent in self.agents}
+    given: dict[str, int] = {}
 
     def step(self, actions: Any) -> Any:
         self.time += 1
@@ -173,13 +159,9 @@ def test_values_of_absent_agents_are_ignored_whatever_they_are() -> None:
 
 
 def test_after_a_fault_no_agent_is_there_until_the_env_is_reset() -> None:
-    def fail(env: Any, _: Any) -> None:
-        if env.time == 1 and env.episode == 0:
-            raise ValueError("broken")
-
     rng = np.random.default_rng(0)
-    numbers = {"a0": rng.integers(0, 4, 1), "a1": rng.integers(0, 4, 1), "b0": np.float32([[1.5]])}
-    with vector([lambda: Crowd(fail)], backend="serial", faults="restart") as envs:
+    numbers = actions_of(rng, 1)
+    with vector([partial(Crowd, fail_in_the_second_step)], backend="serial", faults="restart") as envs:
         envs.reset(seed=2)
         rollout = envs.rollout(2)
         for step in rollout:

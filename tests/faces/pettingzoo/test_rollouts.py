@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 pytest.importorskip("pettingzoo")
 
-from parallel_envs import AGENTS, Crowd, actions_of
+from parallel_envs import AGENTS, Crowd, actions_of, fail_in_the_second_step
 
 from remuda.pettingzoo import ParallelRollout, ParallelStep, vector
 
@@ -38,22 +39,30 @@ def test_each_way_of_stepping_gives_the_same_rows(way: str, mode: Any) -> None:
         assert rollout.columns["value"].shape == (STEPS, 2, 3) and rollout.columns["value"].dtype == np.float32
         assert rollout.columns["value"].all() and rollout.faults == {} and rollout.lost == ()
         with vector([Crowd] * 2, autoreset=mode, backend="serial") as twin:
-            twin.reset(seed=[5, 6])
+            obs, _ = twin.reset(seed=[5, 6])
             was_there = dict.fromkeys(AGENTS, np.zeros(2, bool))
             over = np.ones(2, bool)  # the envs whose observation is the first of an episode
             for t in range(STEPS):
+                np.testing.assert_array_equal(rollout.obs["a1"][t], obs["a1"])
+                np.testing.assert_array_equal(rollout.obs["b0"]["place"][t], obs["b0"]["place"])
                 for agent in AGENTS:
-                    there = twin.alive[agent]
+                    there = twin.alive[agent].copy()
+                    assert rollout.alive[agent][t].tolist() == rollout.valid[agent][t].tolist() == there.tolist()
                     acted = rollout.actions[agent][t][there]
                     np.testing.assert_array_equal(acted, given[agent][t][there])
                     starts = there & (over | ~was_there[agent])
                     assert rollout.episode_starts[agent][t].tolist() == starts.tolist()
                     was_there[agent] = there
-                _, rewards, *_, infos = twin.step({agent: own[t] for agent, own in given.items()})
+                obs, *numbers, infos = twin.step({agent: own[t] for agent, own in given.items()})
                 ended = np.array(["final_info" in info for info in infos])
                 over = ended if mode == "same_step" else ~np.stack([*was_there.values()]).any(0)
+                shown = rollout.rewards, rollout.terminations, rollout.truncations
                 for agent in AGENTS:
-                    assert rollout.rewards[agent][t].tolist() == rewards[agent].tolist()
+                    assert [of[agent][t].tolist() for of in shown] == [of[agent].tolist() for of in numbers]
+        advantages, returns = rollout.gae({agent: np.ones((STEPS + 1, 2)) for agent in AGENTS})
+        for agent in AGENTS:
+            assert advantages[agent].shape == returns[agent].shape == (STEPS, 2)
+            assert not advantages[agent][~rollout.valid[agent]].any()
 
 
 def test_agents_with_equal_spaces_come_as_one_array() -> None:
@@ -80,11 +89,7 @@ def test_agents_with_equal_spaces_come_as_one_array() -> None:
 
 
 def test_faults_are_those_of_the_rollout() -> None:
-    def fail(env: Any, _: Any) -> None:
-        if env.time == 1 and env.episode == 0:
-            raise ValueError("broken")
-
-    with vector([Crowd, lambda: Crowd(fail)], backend="serial", faults="restart") as envs:
+    with vector([Crowd, partial(Crowd, fail_in_the_second_step)], backend="serial", faults="restart") as envs:
         envs.reset(seed=2)
         rollout = envs.rollout(STEPS)
         fill(rollout, rollout)

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 pytest.importorskip("pettingzoo")
 
-from pettingzoo import ParallelEnv
+from parallel_envs import TwoAgents
 
 import remuda
 from remuda import EnvError, InvalidActionError
@@ -25,14 +25,12 @@ KINDS: dict[str, Any] = {
 }
 
 
-class Shower(ParallelEnv[str, Any, Any]):
+class Shower(TwoAgents):
     """Observes and returns the values that it is given. `spoil`: changes what `reset` and `step` return."""
 
-    metadata = {"name": "shower"}
-    possible_agents = ["a", "b"]
-
     def __init__(self, space: Any = BYTES, value: Any = (1, 2), **returned: Any) -> None:
-        self.space, self.value, self.agents, self.returned = space, value, list[str](), returned
+        super().__init__()
+        self.space, self.value, self.returned = space, value, returned
 
     def observation_space(self, agent: str) -> Any:
         return self.space
@@ -41,9 +39,11 @@ class Shower(ParallelEnv[str, Any, Any]):
         return self.space
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
-        self.agents = ["a", "b"]
-        observations = {agent: _zeros(self.space) for agent in self.agents}
-        return self.returned.get("reset", (observations, {agent: {} for agent in self.agents}))
+        usual = super().reset()
+        return self.returned.get("reset", usual)
+
+    def _observed(self) -> dict[str, Any]:
+        return {agent: _zeros(self.space) for agent in self.agents}
 
     def step(self, actions: Any) -> Any:
         self.given = actions

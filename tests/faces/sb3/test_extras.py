@@ -12,7 +12,7 @@ from masked_envs import Bare, MaskedEnv, bare_masks, masks_of
 from pool_envs import assert_same
 from stable_baselines3.common.vec_env import VecMonitor
 
-from remuda import FaultPolicy, StepColumn, _core
+from remuda import StepColumn, _core
 from remuda.sb3 import SubprocVecEnv
 
 
@@ -36,13 +36,18 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return sent
 
 
+def last_valid(masks: Any) -> Any:
+    """Returns the last valid action of each env."""
+    return np.array([int(np.flatnonzero(mask)[-1]) for mask in masks])
+
+
 def drive(envs: Any, steps: int) -> list[Any]:
     """Takes the last valid action in each step, and returns all observations, masks and results."""
     envs.seed(0)
     history = [envs.reset()]
     for _ in range(steps):
         masks = envs.env_method("action_masks")
-        history += [masks, envs.step(np.array([int(np.flatnonzero(mask)[-1]) for mask in masks]))]
+        history += [masks, envs.step(last_valid(masks))]
     return history
 
 
@@ -75,60 +80,48 @@ def test_masks_come_from_the_columns_without_messages_to_envs(name: str, message
         assert envs.env_method("action_masks")[0].any()  # it was a copy of the column
 
 
-def current_masks(envs: SubprocVecEnv) -> Any:
-    return np.array(envs.pool.apply(masks_of))
+def by_rollout(envs: SubprocVecEnv) -> None:
+    for step in envs.rollout(6):
+        assert_same(np.array(envs.env_method("action_masks")), step.extras["action_masks"].copy())
+        step.act(last_valid(step.extras["action_masks"]))
 
 
-def test_during_a_rollout_masks_are_the_current_ones() -> None:
+def by_set_state(envs: SubprocVecEnv) -> None:
+    states = envs.pool.get_state(state_fns="attributes")
+    for _ in range(2):
+        envs.step(last_valid(envs.env_method("action_masks")))
+    envs.pool.set_state(states)
+
+
+def by_a_step_in_flight(envs: SubprocVecEnv) -> None:
+    envs.step_async(np.array([2, 2, 2]))
+
+
+CHANGES = [
+    *(by_rollout, by_set_state, by_a_step_in_flight),
+    *(lambda envs: envs.set_attr("place", 3), lambda envs: envs.env_method("_observe")),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_masks_come_from_the_envs_after_a_change_until_the_next_step(change: Any, messages: list[Any]) -> None:
     with closing(make(extras={"action_masks": masks_of})) as envs:
-        envs.reset()
-        for step in envs.rollout(6):
-            assert_same(np.array(envs.env_method("action_masks")), step.extras["action_masks"].copy())
-            step.act([int(np.flatnonzero(mask)[-1]) for mask in step.extras["action_masks"]])
-        assert_same(np.array(envs.env_method("action_masks")), current_masks(envs))
-
-
-def test_after_set_state_masks_are_the_current_ones() -> None:
-    with closing(make(extras={"action_masks": masks_of})) as envs:
+        assert len(envs.env_method("action_masks")) == 3  # before the first reset
         envs.seed(0)
         envs.reset()
-        states = envs.pool.get_state(state_fns="attributes")
-        first = current_masks(envs)
-        for _ in range(2):
-            envs.step(np.array([int(np.flatnonzero(mask)[-1]) for mask in envs.env_method("action_masks")]))
-        envs.pool.set_state(states)
-        assert_same(np.array(envs.env_method("action_masks")), first)
-
-
-def test_after_set_attr_masks_come_from_the_envs_until_the_next_step(messages: list[Any]) -> None:
-    with closing(make(extras={"action_mask": masks_of})) as envs:
-        holes = envs.reset()[:, 1].astype(int).tolist()
-        envs.set_attr("place", 3)
+        change(envs)
         del messages[:]
         masks = envs.env_method("action_masks")
         assert len(messages) == 3
-        assert [mask.tolist() for mask in masks] == [[hole != place for place in (1, 2, 4, 5)] for hole in holes]
-        envs.step(np.array([int(np.flatnonzero(mask)[0]) for mask in masks]))
+        assert_same(np.array(masks), np.array(envs.pool.apply(masks_of)))
+        assert len(envs.env_method("action_masks", indices=[0])) == 1
+        if envs.waiting:
+            envs.step_wait()
+        else:
+            envs.step(last_valid(masks))
         del messages[:]
         envs.env_method("action_masks")
         assert messages == []
-        envs.env_method("action_masks", indices=[0])
-        envs.env_method("_observe")
-        del messages[:]
-        assert len(envs.env_method("action_masks", indices=[0])) == 1
-        assert len(messages) == 1
-
-
-def test_before_the_first_reset_and_during_a_step_masks_come_from_the_envs(messages: list[Any]) -> None:
-    with closing(make(extras={"action_masks": masks_of})) as envs:
-        assert len(envs.env_method("action_masks")) == 3
-        envs.reset()
-        envs.step_async(np.array([2, 2, 2]))
-        del messages[:]
-        during = envs.env_method("action_masks")
-        assert len(messages) == 3
-        envs.step_wait()
-        assert_same(during, envs.env_method("action_masks"))
 
 
 def test_envs_need_no_method_for_masks() -> None:
@@ -155,20 +148,6 @@ def test_parts_return_masks_from_their_own_columns(messages: list[Any]) -> None:
         del messages[:]
         halves[0].env_method("action_masks")
         assert len(messages) == 2
-
-
-def test_the_row_that_ends_an_episode_has_the_mask_of_the_next_episode() -> None:
-    with closing(make(2, extras={"action_masks": masks_of}, faults=FaultPolicy("restart", backoff=0))) as envs:
-        envs.reset()
-        ended = 0
-        for _ in range(40):
-            masks = envs.extras["action_masks"]
-            obs, _, dones, _ = envs.step(np.array([int(np.flatnonzero(mask)[-1]) for mask in masks]))
-            for place, hole, mask in zip(obs[:, 0], obs[:, 1], envs.extras["action_masks"], strict=True):
-                targets = place + np.array([-2, -1, 1, 2])
-                assert mask.tolist() == ((targets >= 0) & (targets < 7) & (targets != hole)).tolist()
-            ended += dones.sum()
-        assert ended > 2
 
 
 def train(envs: Any, messages: list[Any]) -> tuple[dict[str, Any], int]:

@@ -1,10 +1,7 @@
-"""Algorithms of Stable-Baselines3 learn the same with our envs as with SB3's, and keep learning after deaths."""
+"""Algorithms of Stable-Baselines3 learn the same with our envs as with SB3's."""
 
 from __future__ import annotations
 
-import os
-import signal
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -15,12 +12,9 @@ from sb3_face_envs import GoalEnv, cartpoles
 from sb3_originals import both
 from stable_baselines3 import A2C, DQN, PPO, SAC, HerReplayBuffer
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
-from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import VecEnv
 
-from remuda import FaultPolicy
 from remuda.sb3 import SubprocVecEnv
 
 
@@ -92,58 +86,4 @@ def test_hindsight_replay_computes_rewards_in_the_envs() -> None:
     assert model.replay_buffer is not None
     sample = model.replay_buffer.sample(32)
     assert set(np.unique(sample.rewards.numpy())) <= {-1, 0}
-    envs.close()
-
-
-def test_a_normalized_policy_is_evaluated(tmp_path: Path) -> None:
-    """Both EvalCallback and evaluate_policy evaluate with the running averages of the training envs."""
-
-    def envs(seed: int) -> VecNormalize:
-        ours = make_vec_env(
-            "CartPole-v1",
-            2,
-            seed,
-            vec_env_cls=SubprocVecEnv,
-            vec_env_kwargs={"num_workers": 1},  # type: ignore[arg-type]
-        )
-        return VecNormalize(ours)
-
-    training, evaluation = envs(0), envs(100)
-    model = PPO("MlpPolicy", training, n_steps=32, batch_size=32, seed=1, **small())
-    callback = EvalCallback(evaluation, n_eval_episodes=4, eval_freq=16, best_model_save_path=str(tmp_path), verbose=0)
-    model.learn(64, callback=callback)
-    assert (tmp_path / "best_model.zip").exists()
-    rewards, lengths = evaluate_policy(model, evaluation, n_eval_episodes=5, return_episode_rewards=True)
-    assert rewards == lengths  # the reward of each CartPole step is 1, and Monitor records it before the normalization
-    training.close()
-    evaluation.close()
-
-
-class Killer(BaseCallback):
-    """Kills a worker every few steps, each worker in turn."""
-
-    def __init__(self, every: int) -> None:
-        super().__init__()
-        self.every = every
-        self.kills = 0
-        self.faults: list[Any] = []
-
-    def _on_step(self) -> bool:
-        self.faults += [info["fault"] for info in self.locals["infos"] if "fault" in info]
-        if self.n_calls % self.every == 0:
-            workers = self.training_env.unwrapped.processes
-            os.kill(workers[self.kills % len(workers)].pid, signal.SIGKILL)
-            self.kills += 1
-        return True
-
-
-def test_training_survives_deaths_of_workers() -> None:
-    envs = SubprocVecEnv(cartpoles(3), faults=FaultPolicy("restart", max_restarts=99, backoff=0))
-    model = PPO("MlpPolicy", envs, n_steps=64, batch_size=64, n_epochs=2, seed=1, **small())
-    killer = Killer(every=30)
-    model.learn(384, callback=killer)
-    assert model.num_timesteps == 384
-    assert killer.kills == 4
-    assert [fault.kind for fault in killer.faults] == ["death"] * 4
-    assert [fault.env_id for fault in killer.faults] == [0, 1, 2, 0]
     envs.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -94,28 +95,26 @@ _RESTARTING: dict[tuple[str, str], Met] = {
 # -- Gymnasium, Stable-Baselines3 and ALF ---------------------------------------------------------------------
 
 
-def _gymnasium(phase: str, act: Callable[..., Any], faults: Any, start_timeout: float | None) -> Any:
-    from pool_envs import hooked
+def _made_from(envs: str, hooked: str, face: str, name: str) -> Callable[..., Any]:
+    """Returns a function that makes two envs of a face. `envs`: the module of the function `hooked`, for factories."""
 
-    from remuda.gymnasium import AsyncVectorEnv
+    def make(phase: str, act: Callable[..., Any], faults: Any, start_timeout: float | None) -> Any:
+        env_fns = getattr(import_module(envs), hooked)(2, length=2, **{phase: act})
+        return getattr(import_module(face), name)(env_fns, faults=faults, start_timeout=start_timeout)
 
-    return AsyncVectorEnv(hooked(2, length=2, **{phase: act}), faults=faults, start_timeout=start_timeout)
-
-
-def _sb3(phase: str, act: Callable[..., Any], faults: Any, start_timeout: float | None) -> Any:
-    from pool_envs import drawing
-
-    from remuda.sb3 import SubprocVecEnv
-
-    return SubprocVecEnv(drawing(2, length=2, **{phase: act}), faults=faults, start_timeout=start_timeout)
+    return make
 
 
-def _alf(phase: str, act: Callable[..., Any], faults: Any, start_timeout: float | None) -> Any:
-    from alf_face_envs import hooked
-
-    from remuda.alf import FastParallelEnvironment
-
-    return FastParallelEnvironment(hooked(2, length=2, **{phase: act}), faults=faults, start_timeout=start_timeout)
+def _courses(step: Course, call: Course, render: Course, autoreset: int = 3) -> dict[str, Course]:
+    """Returns a face's courses. `autoreset`: the number of the step that resets the envs."""
+    return {
+        "reset": lambda envs: envs.reset(),
+        "step": lambda envs: (envs.reset(), step(envs)),
+        "autoreset": lambda envs: (envs.reset(), *(step(envs) for _ in range(autoreset))),
+        "call": lambda envs: (envs.reset(), call(envs)),
+        "render": lambda envs: (envs.reset(), render(envs)),
+        "close": lambda envs: (envs.reset(), envs.close()),
+    }
 
 
 def _alf_step(envs: Any) -> Any:
@@ -182,6 +181,7 @@ def _mlagents_steps_until_restarted(manager: Any) -> list[int]:
 LOST: dict[str, Then] = {"exception": "goes on", "death": "is lost", "hang": "is lost"}
 CLOSED: dict[str, Then] = dict.fromkeys(KINDS, "is closed")
 RESTARTED: dict[str, Then] = dict.fromkeys(KINDS, "goes on")
+RAISED: dict[str, Met] = {"death": "raised", "exception": "raised", "hang": "unseen"}
 LOGGED: dict[str, Met] = {"exception": "logged", "death": "logged", "hang": "unseen"}
 
 
@@ -192,32 +192,23 @@ def engines(module: str) -> dict[str, str]:
 
 FACES = {
     "gymnasium": Face(
-        _gymnasium,
-        {
-            "reset": lambda envs: envs.reset(),
-            "step": lambda envs: (envs.reset(), envs.step([5, 5])),
-            "autoreset": lambda envs: (envs.reset(), *(envs.step([5, 5]) for _ in range(3))),
-            "call": lambda envs: (envs.reset(), envs.call("poke")),
-            "render": lambda envs: (envs.reset(), envs.render()),
-            "close": lambda envs: (envs.reset(), envs.close()),
-        },
+        _made_from("pool_envs", "hooked", "remuda.gymnasium", "AsyncVectorEnv"),
+        _courses(lambda envs: envs.step([5, 5]), lambda envs: envs.call("poke"), lambda envs: envs.render()),
         lambda envs: (envs.reset(), envs.step([7, 8])),
         engines("remuda") | {"exception": "builtins:ValueError"},
         LOST,
         was_cut_off=lambda step: step[3][1],
-        closing={"death": "raised", "exception": "raised", "hang": "unseen"},
+        closing=RAISED,
         otherwise={("", name): "remuda:EnvError" for name in ("unpicklable", "sys.exit")},
     ),
     "sb3": Face(
-        _sb3,
-        {
-            "reset": lambda envs: envs.reset(),
-            "step": lambda envs: (envs.reset(), envs.step([5, 5])),
-            "autoreset": lambda envs: (envs.reset(), *(envs.step([5, 5]) for _ in range(2))),
-            "call": lambda envs: (envs.reset(), envs.env_method("poke")),
-            "render": lambda envs: (envs.reset(), envs.get_images()),
-            "close": lambda envs: (envs.reset(), envs.close()),
-        },
+        _made_from("pool_envs", "drawing", "remuda.sb3", "SubprocVecEnv"),
+        _courses(
+            lambda envs: envs.step([5, 5]),
+            lambda envs: envs.env_method("poke"),
+            lambda envs: envs.get_images(),
+            autoreset=2,
+        ),
         lambda envs: (envs.reset(), envs.step([7, 8])),
         engines("remuda.sb3"),
         LOST,
@@ -226,15 +217,8 @@ FACES = {
         caught_today=dict.fromkeys(KINDS, "builtins:EOFError"),
     ),
     "alf": Face(
-        _alf,
-        {
-            "reset": lambda envs: envs.reset(),
-            "step": lambda envs: (envs.reset(), _alf_step(envs)),
-            "autoreset": lambda envs: (envs.reset(), *(_alf_step(envs) for _ in range(3))),
-            "call": lambda envs: (envs.reset(), envs.call_envs_with_same_args("poke")),
-            "render": lambda envs: (envs.reset(), envs.envs[1].render()),
-            "close": lambda envs: (envs.reset(), envs.close()),
-        },
+        _made_from("alf_face_envs", "hooked", "remuda.alf", "FastParallelEnvironment"),
+        _courses(_alf_step, lambda envs: envs.call_envs_with_same_args("poke"), lambda envs: envs.envs[1].render()),
         lambda envs: (envs.reset(), _alf_step(envs)),
         engines("remuda.alf"),
         LOST,
@@ -244,19 +228,12 @@ FACES = {
     ),
     "pettingzoo": Face(
         _pettingzoo,
-        {
-            "reset": lambda envs: envs.reset(),
-            "step": lambda envs: (envs.reset(), _pettingzoo_step(envs)),
-            "autoreset": lambda envs: (envs.reset(), *(_pettingzoo_step(envs) for _ in range(3))),
-            "call": lambda envs: (envs.reset(), envs.call("poke")),
-            "render": lambda envs: (envs.reset(), envs.render()),
-            "close": lambda envs: (envs.reset(), envs.close()),
-        },
+        _courses(_pettingzoo_step, lambda envs: envs.call("poke"), lambda envs: envs.render()),
         lambda envs: (envs.reset(), _pettingzoo_step(envs)),
         engines("remuda"),
         LOST,
         was_cut_off=lambda step: all(flags[1] for flags in step[3].values()),
-        closing={"death": "raised", "exception": "raised", "hang": "unseen"},
+        closing=RAISED,
     ),
     "ding": Face(
         _ding,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,35 @@ class Crowd(ParallelEnv[str, Any, Any]):
         return np.array([self.episode, self.time], np.float64)
 
 
+class TwoAgents(ParallelEnv[str, Any, Any]):
+    """A base for small envs. Its agents have equal spaces, and all of them are there after a reset."""
+
+    metadata = {"name": "two agents"}
+    possible_agents = ["a", "b"]
+
+    def __init__(self) -> None:
+        self.time, self.agents = 0, list[str]()
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Box(0, 2**20, (1,), np.int64)
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(2**20)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.time, self.agents = 0, list(self.possible_agents)
+        return self._observed(), {agent: {} for agent in self.agents}
+
+    def _observed(self) -> dict[str, Any]:
+        return {agent: np.array([i]) for i, agent in enumerate(self.agents)}
+
+
+def fail_in_the_second_step(env: Crowd, _: Any) -> None:
+    """An accident in the first episode."""
+    if env.time == 1 and env.episode == 0:
+        raise ValueError("broken")
+
+
 class Pair(ParallelEnv[str, Any, Any]):
     """Two agents that act in one single-agent env together. Other attributes are those of that env."""
 
@@ -120,23 +149,3 @@ def actions_of(rng: np.random.Generator, num_envs: int) -> dict[str, Any]:
     """Draws actions of all agents in all envs."""
     numbers = rng.integers(0, 4, (2, num_envs))
     return {"a0": numbers[0], "a1": numbers[1], "b0": rng.uniform(1, 2, (num_envs, 1)).astype(np.float32)}
-
-
-def played(env: Any, seed: int, mode: str) -> Iterator[Any]:
-    """Plays an env by hand. Yields (observations, step, last observations, agents that are there).
-
-    `step`: (rewards, terminations, truncations, infos) by agent; None for a reset. Send it actions by agent.
-    """
-    observations, _ = env.reset(seed=seed)
-    actions = yield observations, None, None, list(env.agents)
-    while True:
-        if not env.agents:  # "next_step"
-            observations, _ = env.reset()
-            actions = yield observations, None, None, list(env.agents)
-            continue
-        observations, *step = env.step({agent: actions[agent] for agent in env.agents})
-        last = None
-        if mode == "same_step" and not env.agents:
-            last = observations
-            observations, _ = env.reset()
-        actions = yield observations, step, last, list(env.agents)
