@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from remuda._wire import by_value
+
+T = TypeVar("T")
 
 
 def seeds_for(seed: int | Sequence[int | None] | None, env_ids: Sequence[int]) -> list[int | None]:
@@ -93,13 +95,19 @@ def pickled_options(
     pickles: dict[int, bytes | None] = {id(None): None}  # pickles each dict once, because envs often share one
     for env_id, one in each.items():
         if one is not None and id(one) not in pickles:
-            try:
-                pickles[id(one)] = by_value.dumps(one)
-            except Exception as error:
-                raise TypeError(
-                    f"expected reset options that can be pickled, got {reprlib.repr(one)} for env {env_id} ({error})"
-                ) from error
+            pickles[id(one)] = pickled(by_value.dumps, one, one, env_id)
     return {env_id: pickles[id(one)] for env_id, one in each.items()}
+
+
+def pickled(dumps: Callable[[Any], T], arguments: Any, options: Any, env_id: int) -> T:
+    """Pickles the arguments of a reset. They contain `options`, which an error shows."""
+    try:
+        return dumps(arguments)
+    except Exception as error:
+        shown = reprlib.repr(options)
+        raise TypeError(
+            f"expected reset options that can be pickled, got {shown} for env {env_id} ({error})"
+        ) from error
 
 
 def reset_arguments(seed: Any, options: dict[str, Any] | None) -> dict[str, Any] | None:

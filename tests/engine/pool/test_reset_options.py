@@ -215,8 +215,10 @@ def test_the_error_of_options_that_cannot_be_pickled_names_the_env() -> None:
     stuck = {"f": (i for i in range(3))}
     with Pool(levelled(3), backend="serial", num_workers=2) as pool:
         for options, env in ((stuck, 0), ([{}, None, stuck], 2)):
-            with pytest.raises(TypeError, match=rf"^expected .* that can be pickled, got .* for env {env} \("):
-                pool.set_reset_options(options)
+            for pass_on in (pool.set_reset_options, lambda options: pool.reset(seed=3, options=options)):
+                with pytest.raises(TypeError, match=rf"^expected .* that can be pickled, got .* for env {env} \("):
+                    pass_on(options)
+        assert pool.pending == 0 and levels(pool.reset()) == [0, 0, 0]
 
 
 def test_options_that_cannot_be_unpickled_are_an_error_of_the_env() -> None:
