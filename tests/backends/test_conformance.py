@@ -1,7 +1,5 @@
 """Every backend gives the same results: the core behaviours of a pool, compared with the serial backend.
 
-Random lives (`tests/engine/test_lives.py`) compare parts, rollouts, spares, vector envs, reset options, replacements,
-held batches and faults.
 Other tests check the rules in detail, on one backend if the backend is not their subject.
 """
 
@@ -13,14 +11,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pool_envs import CountingEnv, DiceEnv, HookedEnv, TextEnv, counting, hooked, with_infos
+from pool_envs import CountingEnv, DiceEnv, HookedEnv, TextEnv, counting, hooked, levelled, with_infos
+from spare_envs import step as step_some
+from spare_envs import uneven
 from state_envs import WalkEnv
+from vector_envs import plain
 
-from remuda import Batch, ClosedError, EnvError, Pool, StateError
+from remuda import Batch, ClosedError, EnvError, FaultPolicy, Pool, StateError
 
 OpenPool = Callable[..., Pool]
 PLACES = [("process", 1), ("process", 3), ("thread", 2)]
 MODES = ("next_step", "same_step", "disabled", "background")
+BOTH: Any = {
+    "episodes": lambda env: env.unwrapped.episodes,
+    "twice": (lambda env: [env.unwrapped.steps] * 2, ((2,), int)),
+}
 
 
 def rows(batch: Batch) -> list[Any]:
@@ -51,8 +56,8 @@ def error_of(call: Callable[[], Any], kind: type[Exception]) -> tuple[Any, ...]:
     return kind, str(raised.value).splitlines()[0], failures
 
 
-def steps(pool: Pool, num: int) -> list[Any]:
-    return [rows(pool.step((np.arange(pool.num_envs) + i) % 5)) for i in range(num)]
+def steps(pool: Pool, num: int, first: int = 0) -> list[Any]:
+    return [rows(pool.step((np.arange(pool.num_envs) + i) % 5)) for i in range(first, first + num)]
 
 
 # -- courses: each returns all that it has received --------------------------------------------------------
@@ -131,6 +136,21 @@ def errors(open_pool: OpenPool) -> list[Any]:
     return [*found, error_of(lambda: open_pool(fns), EnvError)]
 
 
+def restarts(open_pool: OpenPool, **options: Any) -> list[Any]:
+    def raises(env: Any, action: int) -> None:
+        if action == 9:
+            raise ValueError("told to")
+
+    with open_pool(
+        hooked(4, which=(1, 3), length=5, step=raises), faults=FaultPolicy("restart", backoff=0), **options
+    ) as pool:
+        found = [rows(pool.reset(seed=3))]
+        pool.set_attr("tag", 7, lasting=True)
+        for i in range(12):
+            found.append([row[:-1] for row in rows(pool.step([1, 9 if i == 2 else 2, 3, 9 if i == 7 else 4]))])
+        return [*found, pool.get_attr("tag"), pool.stats().restarts]
+
+
 def calls(open_pool: OpenPool) -> list[Any]:
     with open_pool(counting(3)) as pool:
         found: list[Any] = [pool.call("echo", 1, x=2), pool.call("tag", env_ids=[2, 0])]
@@ -153,6 +173,79 @@ def states(open_pool: OpenPool, **options: Any) -> list[Any]:
         return [*found, rows(pool.fork_state(1, [0, 2], state_fns="attributes")), *steps(pool, 5)]
 
 
+def replacements(open_pool: OpenPool) -> list[Any]:
+    with open_pool(counting(3)) as pool:
+        found = [rows(pool.reset(seed=3)), *steps(pool, 2)]
+        pool.replace([2, 0], [partial(CountingEnv, 20), partial(CountingEnv, 10)])
+        return [*found, *steps(pool, 3), pool.get_attr("tag"), pool.get_attr("last_seed")[1]]
+
+
+def rollouts(open_pool: OpenPool, parts: int, **options: Any) -> list[Any]:
+    found = []
+    with open_pool(levelled(4, length=3), extras=BOTH, **options) as pool:
+        pool.reset(seed=3)
+        for _ in range(2):
+            rollout = pool.rollout(7, parts=parts)
+            for step in rollout:
+                step.act(step.env_ids + step.obs[:, 2], value=step.obs[:, 2] / 2)
+            arrays = [rollout.obs, rollout.actions, rollout.rewards, rollout.terminations, rollout.truncations]
+            arrays += [rollout.valid, *rollout.columns.values(), *rollout.extras.values()]
+            found += [array.tolist() for array in arrays]
+    return found
+
+
+def parts(open_pool: OpenPool) -> list[Any]:
+    with open_pool(counting(6, length=4)) as pool:
+        found = []
+        split = pool.split(2)
+        for part in split:
+            part.send_reset(seed=5)
+        for i in range(9):
+            for part in split:
+                found.append(rows(part.recv()))
+                part.send(part.env_ids + i)
+        pool.discard()
+        return [*found, rows(pool.reset())]
+
+
+def spares(open_pool: OpenPool, mode: Any) -> list[Any]:
+    with open_pool(uneven(7), spares=3, autoreset=mode, extras=BOTH, num_workers=None) as pool:
+        batch = pool.reset(seed=2)
+        found = [rows(batch)]
+        for _ in range(25):
+            batch = step_some(pool, mode, batch)
+            found.append(rows(batch))
+        return found
+
+
+def reset_options(open_pool: OpenPool, **options: Any) -> list[Any]:
+    with open_pool(levelled(3, length=2), **options) as pool:
+        pool.set_reset_options({"level": 5})
+        found = [rows(pool.reset(seed=3)), *steps(pool, 4)]
+        pool.set_reset_options([{"level": 7}, {}], env_ids=[2, 0])
+        found += steps(pool, 5)
+        return [*found, rows(pool.reset(options=[{"level": 2}, None, {}])), *steps(pool, 5)]
+
+
+def vector_envs(open_pool: OpenPool, mode: Any) -> list[Any]:
+    with open_pool(plain(3, 2, 2, mode), vector_size=2, autoreset=mode) as pool:
+        return [
+            rows(pool.reset(seed=3)),
+            *steps(pool, 9),
+            pool.call("poke", 2),
+            rows(pool.step([1, 2], env_ids=[2, 3])),
+        ]
+
+
+def held_batches(open_pool: OpenPool) -> list[Any]:
+    """More batches than frames are held, also when the pool is closed."""
+    with open_pool(counting(3, length=4), frames=3) as pool:
+        held = [pool.reset(seed=3), *(pool.step([i] * 3) for i in range(9))]
+        held[1].obs[:] = 77
+        again = steps(pool, 5)
+    return [*map(rows, held), *again]
+
+
 COURSES: dict[str, Callable[[OpenPool], list[Any]]] = {
     **{f"episodes {mode}": partial(episodes, autoreset=mode) for mode in MODES},
     "episodes with seeds": partial(episodes, seeding="per_episode"),
@@ -162,9 +255,21 @@ COURSES: dict[str, Callable[[OpenPool], list[Any]]] = {
     "infos": infos,
     "objects": objects,
     "errors": errors,
+    "restarts": restarts,
+    "restarts in the same step": partial(restarts, autoreset="same_step", seeding="per_episode"),
     "calls": calls,
     "states": states,
     "states in the same step": partial(states, autoreset="same_step", seeding="per_episode"),
+    "replacements": replacements,
+    "rollouts": partial(rollouts, parts=1),
+    "rollouts in parts": partial(rollouts, parts=2, autoreset="same_step"),
+    "parts": parts,
+    **{f"spares {mode}": partial(spares, mode=mode) for mode in MODES},
+    "reset options": reset_options,
+    "reset options in the same step": partial(reset_options, autoreset="same_step", resets_ahead=False),
+    "vector envs": partial(vector_envs, mode="next_step"),
+    "vector envs in the same step": partial(vector_envs, mode="same_step"),
+    "held batches": held_batches,
 }
 
 

@@ -218,7 +218,7 @@ def test_the_error_of_options_that_cannot_be_pickled_names_the_env() -> None:
             for pass_on in (pool.set_reset_options, lambda options: pool.reset(seed=3, options=options)):
                 with pytest.raises(TypeError, match=rf"^expected .* that can be pickled, got .* for env {env} \("):
                     pass_on(options)
-        assert pool.pending == 0 and levels(pool.reset()) == [0, 0, 0]
+        assert pool.pending == 0 and levels(pool.reset()) == [-1, -1, -1]
 
 
 def test_options_that_cannot_be_unpickled_are_an_error_of_the_env() -> None:

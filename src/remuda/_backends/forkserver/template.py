@@ -65,6 +65,7 @@ def _become_template(
     take_on(variables)
     main = threading.current_thread()  # the thread that forked is the main thread of the child
     main.name, main._daemonic = "MainThread", False  # type: ignore[attr-defined]
+    _end_imports()
     devnull = os.open(os.devnull, os.O_RDONLY)
     os.dup2(devnull, 0)  # not the terminal
     os.close(devnull)
