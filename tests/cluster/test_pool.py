@@ -71,7 +71,7 @@ def test_a_request_to_reply_may_overtake_its_message(cluster: TwoNodes, tmp_path
     order = BuildOrder(by_value.dumps(gated([gate, None])), 0, 0, [], by_value.dumps({"num_workers": 2}))
     assert shard.build(order).error is None
     try:
-        shard.run(pickle.dumps((1, [RowCommand(_core.Op.RESET, None)])))
+        shard.run(pickle.dumps((1, [RowCommand(_core.Op.RESET, [0])])))  # returns with the first result
         shard.reply_now(2)
         shard.run(pickle.dumps((2, [RowCommand(_core.Op.STEP, [0], (np.array([4]),))])))
         assert shard._open.pending == 1

@@ -70,26 +70,31 @@ def test_a_death_is_raised_and_the_other_envs_go_on(phase: str, start_method: An
     assert [worker.exitcode for worker in pool.workers] == [0, -9, 0]
 
 
-@pytest.mark.parametrize("phase", ["call", "nothing"])
-def test_each_call_to_a_dead_worker_raises_its_death(phase: str, tmp_path: Path) -> None:
+def test_each_call_to_a_dead_worker_raises_its_death(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with Pool(gated([None, gate, None], phase)) as pool:
+    with Pool(gated([None, gate, None], "call")) as pool:
         pool.reset()
-        if phase == "nothing":
-            pid = kill(pool, 1)
         calls = [pool.call_async("poke") for _ in range(3)]
         other = pool.call_async("pid", env_ids=[0, 2])
-        if phase == "call":
-            gate.await_arrival()
-            pid = kill(pool, 1)
+        gate.await_arrival()
+        pid = kill(pool, 1)
         for call in calls:
             for _ in range(2):
                 with pytest.raises(WorkerDiedError) as raised:
                     call.result()
-                assert_death(raised.value, 1, pid, (1,), phase)
+                assert_death(raised.value, 1, pid, (1,), "call")
         assert len(other.result()) == 2
         pool.send([1, 2], env_ids=[0, 2])
         assert_goes_on_without(pool, [1])
+
+
+def test_a_call_raises_a_death_while_idle() -> None:
+    with Pool(counting(3)) as pool:
+        pid = kill(pool, 0)
+        with pytest.raises(WorkerDiedError) as raised:
+            pool.call("pid")
+        assert_death(raised.value, 0, pid, (0,), "nothing")
+        assert len(pool.reset(env_ids=[1, 2])) == 2
 
 
 def test_a_death_is_raised_while_other_envs_keep_the_pool_busy() -> None:
