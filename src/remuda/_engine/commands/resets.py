@@ -55,8 +55,10 @@ class Resets:
         envs = [self._running.slots.env_of(slot) for slot in slots]
         orders = self._seeds.orders(seed, slots, envs)
         arguments = self._arguments(orders, options_for(options, slots), slots)
-        with_slots = zip(arguments, self._layout.by_env(slots), strict=True)
-        blobs = [a and pickled(dump, a, a.get("options"), its[0]) for a, its in with_slots] if any(arguments) else None
+        blobs = None
+        if any(arguments):
+            with_slots = zip(arguments, self._layout.by_env(slots), strict=True)
+            blobs = [a and pickled(dump, a, a.get("options"), its[0]) for a, its in with_slots]
         self._exchange.send(_core.Op.RESET, slots, blobs, part, to_all=to_all)
         self._seeds.note(orders, envs)
         each = zip(self._layout.by_env(envs), arguments, strict=True)
