@@ -100,6 +100,13 @@ def make_sb3() -> Any:
     return remuda.sb3.SubprocVecEnv([NullEnv] * NUM_ENVS, **OPTIONS)
 
 
+def of_tasks(steps: int) -> None:
+    task = remuda.Task("null", NullEnv, success=lambda _: True, max_steps=steps)
+    options: Any = {"num_envs": NUM_ENVS, "min_envs": NUM_ENVS, "progress": False, **OPTIONS}
+    del options["log_advice"]
+    remuda.evaluate_tasks(lambda obs: ACTIONS, [task], episodes=NUM_ENVS, **options)
+
+
 CASES: dict[str, tuple[str, Callable[[int], None]]] = {
     "pool": ("`remuda.Pool.step`, nothing of the batch read", of_pool),
     "pool-64": (f"... of {MANY_ENVS} envs", partial(of_pool, actions=np.zeros(MANY_ENVS, np.int64))),
@@ -122,6 +129,7 @@ CASES: dict[str, tuple[str, Callable[[int], None]]] = {
     ),
     "gymnasium": ("`remuda.gymnasium.AsyncVectorEnv.step`", partial(of_face, make=make_gymnasium)),
     "sb3": ("`remuda.sb3.SubprocVecEnv.step`", partial(of_face, make=make_sb3)),
+    "tasks": ("`remuda.evaluate_tasks`, with `min_envs=8`", of_tasks),
 }
 """The cases by name, each with its text in the table and its program."""
 

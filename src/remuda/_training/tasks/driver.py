@@ -74,7 +74,7 @@ class Driver:
         self._rows = report
         self._obs, self._actions = SpaceCodec(pool.single_observation_space), SpaceCodec(pool.single_action_space)
         self._plays: dict[int, _Play] = {}  # by env: the unit that it plays
-        self._waiting: set[int] = set()  # the envs with an observation that the policy has not seen yet
+        self._is_waiting = np.zeros(pool.num_envs, bool)  # by env: whether the policy has not seen its observation yet
         # By env: the latest observation, as a row of each column and as objects; the number of steps in the unit, -1
         # until the reset is done; and the sum of the rewards that are numbers.
         self._columns: list[np.ndarray[Any, Any]] | None = None
@@ -88,7 +88,8 @@ class Driver:
         """Plays all units. If the policy raises, all units that have ended were reported."""
         self._begin(range(self._pool.num_envs))
         while self._plays:
-            in_flight, missing = len(self._plays) - len(self._waiting), self._min_envs - len(self._waiting)
+            waiting = int(np.count_nonzero(self._is_waiting))
+            in_flight, missing = len(self._plays) - waiting, self._min_envs - waiting
             if in_flight and missing > 0:
                 self._take(self._pool.recv(min(missing, in_flight)))
             else:
@@ -118,20 +119,25 @@ class Driver:
         self._keep(batch, envs)
         self._lengths[envs] += 1
         self._totals[envs] += batch.rewards
-        ended = list[int]()
-        for row in np.flatnonzero(over).tolist():
-            env = int(envs[row])
+        going = envs
+        if over.any():
+            self._end(batch, np.flatnonzero(over))
+            going = envs[~over]
+        self._is_waiting[going] = True
+        if self._chunk is not None:
+            planned = [env for env in going.tolist() if self._plays[env].planned]
+            self._is_waiting[planned] = False
+            self._send_planned(planned)
+
+    def _end(self, batch: Batch, rows: np.ndarray[Any, Any]) -> None:
+        """Ends the units in these rows, and begins the next ones in their envs."""
+        ended = batch.env_ids[rows].tolist()
+        for row, env in zip(rows.tolist(), ended, strict=True):
             if isinstance(fault := batch.infos[row].get("fault"), Fault):  # else the key is the env's own
                 self._fail(self._plays.pop(env), fault)
             else:
                 self._finish(env, bool(batch.terminations[row]), batch.infos[row])
-            ended.append(env)
-        going = envs[~over].tolist()
-        planned = [env for env in going if self._plays[env].planned] if self._chunk is not None else []
-        self._waiting.update(going)
-        self._waiting.difference_update(planned)
         self._begin(ended)
-        self._send_planned(planned)
 
     def _keep(self, batch: Batch, envs: np.ndarray[Any, Any]) -> None:
         """Keeps the observations of these envs."""
@@ -146,24 +152,21 @@ class Driver:
 
     def _act(self) -> None:
         """Calls the policy for the envs that wait, and sends their actions."""
-        envs = sorted(self._waiting)
-        self._waiting.clear()
-        rows = np.array(envs)
-        obs = self._obs.build_batch(
-            [column[rows] for column in self._columns or ()], [self._objects[env] for env in envs]
-        )
-        starts = self._lengths[rows] == 0
-        context = self._actor.context_for(rows, lambda: starts)
+        envs = np.flatnonzero(self._is_waiting)
+        self._is_waiting[envs] = False
+        objects = [self._objects[env] for env in envs.tolist()] if self._obs.objects else []
+        obs = self._obs.build_batch([column[envs] for column in self._columns or ()], objects)
+        context = self._actor.context_for(envs, lambda: self._lengths[envs] == 0)
         if "context" in context:  # the policy takes it
-            context["context"].units = tuple(self._plays[env].unit for env in envs)
+            context["context"].units = tuple(self._plays[env].unit for env in envs.tolist())
         actions, _ = self._actor.finish(self._actor.policy(obs, **context), **context)
         if self._chunk is None:
             self._pool.send(actions, envs)
             return
         actions = _map(lambda leaf: self._checked_chunk(leaf, len(envs)), actions)
-        for row, env in enumerate(envs):
+        for row, env in enumerate(envs.tolist()):
             self._plays[env].planned.extend(_map(lambda leaf: leaf[row, step], actions) for step in range(self._chunk))  # noqa: B023
-        self._send_planned(envs)
+        self._send_planned(envs.tolist())
 
     def _checked_chunk(self, actions: Any, envs: int) -> Any:
         """Checks the shape of actions for several steps, and returns them; a list as an array."""

@@ -116,11 +116,16 @@ class TaskEnv(gymnasium.Env[Any, Any]):
         self.env, self._task = env, index
         actions = SpaceCodec(env.action_space)
         self._actions = actions if any(column.choices is not None for column in actions.columns) else None
+        # The bounds of the choice if the action is only one, which is checked much faster than others.
+        choices = actions.columns[0].choices if actions.is_single_column else None
+        self._bounds = None if choices is None or np.ndim(choices[0]) else (int(choices[0]), int(choices[1]))
         metadata = getattr(env, "metadata", None) or {}
         self._recorder = VideoRecorder(env.render, metadata.get("render_fps"))
 
     def _check(self, action: Any) -> None:
         """Raises InvalidActionError for a discrete choice that the env of this task does not have."""
+        if self._bounds is not None and self._bounds[0] <= action <= self._bounds[1]:
+            return
         assert self._actions is not None  # the caller has checked this
         try:
             self._actions.check_choices(self._actions.flatten(action, "actions")[0], "actions")
