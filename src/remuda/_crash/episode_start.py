@@ -51,6 +51,15 @@ def load_start(data: bytes) -> dict[str, Any]:
     return noted
 
 
+def why_not_repeatable(start: Mapping[str, Any]) -> str | None:
+    """Returns why no episode can start like this again; None if one can. `start`: what `load_start` has returned."""
+    if "options_lost" in start:
+        return f"the options of its reset are missing: {start['options_lost']}"
+    if start.get("seed") is None and "random_unknown" in start:
+        return f"its reset had no seed, and {start['random_unknown']}"
+    return None
+
+
 def repeat_start(env: Any, start: Mapping[str, Any]) -> Any:
     """Resets an env as an episode has started, and returns what the reset returns.
 
@@ -59,11 +68,10 @@ def repeat_start(env: Any, start: Mapping[str, Any]) -> Any:
         start: What `load_start` has returned. Its pickled options come from this program, so they are loaded.
 
     Raises:
-        ValueError: The start lacks the options, or the random numbers of a reset without a seed.
+        ValueError: `why_not_repeatable` has a reason.
     """
-    for name in ("options_lost", "random_unknown") if start["seed"] is None else ("options_lost",):
-        if name in start:
-            raise ValueError(f"it is not known how the episode began: {start[name]}")
+    if why := why_not_repeatable(start):
+        raise ValueError(f"the episode cannot begin again: {why}")
     if "random" in start:
         restore_random_state(env, start["random"])
     options = load([start["pickled_options"]]) if "pickled_options" in start else start.get("options")

@@ -30,8 +30,8 @@ class FaultPolicy:
             that was interrupted. The caller receives the results that it would have received without the fault. If that
             is impossible, the env is restarted, as with "restart", and `Fault.not_resumed` has the reason: a row of the
             episode was not the same, the env failed again at the same command, it was called (`call`, `apply`) or put
-            into a state (`set_state`), or the episode is too long. Calls that only read, and lasting ones before the
-            episode, do not matter.
+            into a state (`set_state`), its reset cannot be repeated, or the episode is too long. Calls that only read,
+            and lasting ones before the episode, do not matter.
         step_timeout, reset_timeout, call_timeout: The seconds that one env may take for one step, one reset (also an
             autoreset), one call. After that its worker is killed, wherever it hangs, also while the program does not
             call the pool. None for no limit. With `backend="thread"` nothing is killed: the env is lost, and its

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from remuda import _core
+from remuda._crash.episode_start import load_start, why_not_repeatable
 from remuda._engine.calls import Addressee
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.running import Running
@@ -145,7 +146,17 @@ class Resumption:
         if log.kind(env, first) == _RESTORED:  # to put an env into a state begins an episode
             return "it was put into a state"
         resets = (n for n in (first, end - 1) if log.kind(env, n) != _STEP)
-        return None if all(log.beginning(env, n) for n in resets) else "how it began is no longer known"
+        return next(filter(None, (_why_no_reset(log.beginning(env, n)) for n in resets)), None)
+
+
+def _why_no_reset(beginning: bytes) -> str | None:
+    """Returns why a reset cannot be repeated from what the worker has noted; None if it can."""
+    if not beginning:
+        return "how it began is no longer known"
+    try:
+        return why_not_repeatable(load_start(beginning))
+    except ValueError as error:  # native code of the env has written over the log
+        return str(error)
 
 
 @dataclass(frozen=True)
