@@ -142,9 +142,6 @@ class Diary:
         with open(self._path, "ab", buffering=0) as file:  # the kernel serialises appended writes
             file.write(" ".join(map(str, words)).encode() + b"\n")
 
-    def note_process(self, *_: Any) -> None:
-        self.note(os.getpid())
-
     def lines(self) -> list[str]:
         return Path(self._path).read_text().splitlines()
 

@@ -1,4 +1,7 @@
-"""remuda.evaluate plays the first episodes to start, the same for any number of workers and despite faults."""
+"""remuda.evaluate plays the first episodes to start, the same for any number of workers and despite faults.
+
+remuda.evaluate_async evaluates a copy of the policy in a thread, while the program continues.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,20 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+from accidents import once, raise_value_error
 from gymnasium import spaces
-from pairs import each
+from pool_envs import CountingEnv, counting
 
 import remuda
-from remuda import FaultPolicy, Pool, RestartLimitError, evaluate
+from remuda import EnvError, FaultPolicy, Pool, RestartLimitError, StateError, evaluate, evaluate_async
 
 
 class Lottery(gymnasium.Env[Any, Any]):
@@ -29,10 +35,9 @@ class Lottery(gymnasium.Env[Any, Any]):
 
     observation_space = spaces.Box(0, 100, (1,), np.float64)
     action_space = spaces.Discrete(2)
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
-    def __init__(self, render_mode: str | None = None, length: int | None = None) -> None:
-        self.render_mode, self._given = render_mode, length
+    def __init__(self, length: int | None = None) -> None:
+        self._given = length
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -46,9 +51,6 @@ class Lottery(gymnasium.Env[Any, Any]):
         info = {"is_success": self.length > 1} if over else {}
         reward = float(action if self._given else self.length)
         return np.array([self.np_random.random()]), reward, over, False, info
-
-    def render(self) -> Any:
-        return np.full((16, 16, 3), 10 * self.steps, np.uint8)
 
 
 class Failing(Lottery):
@@ -76,24 +78,20 @@ class Failing(Lottery):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Letters(gymnasium.Env[Any, Any]):
+class Letters(CountingEnv):
     """Has observations and actions with several leaves. Some leaves have no column."""
 
-    observation_space = spaces.Dict({"count": spaces.Discrete(100), "text": spaces.Text(5)})
-    action_space = spaces.Tuple((spaces.Text(5), spaces.MultiDiscrete([9, 9])))
+    def __init__(self, tag: int, length: int) -> None:
+        super().__init__(tag, length)
+        self.observation_space = spaces.Dict({"count": spaces.Discrete(100), "text": spaces.Text(5)})
+        self.action_space = spaces.Tuple((spaces.Text(5), spaces.MultiDiscrete([9, 9])))
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.length, self.steps = int(self.np_random.integers(1, 6)), 0
-        return self._observation(), {}
+    def observe(self) -> Any:
+        return {"count": self.steps * 10 + self.tag, "text": "abcdefgh"[self.steps : self.steps + 2]}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        assert action[0] == self._observation()["text"] and action[1].tolist() == [self.steps, self.length]
-        self.steps += 1
-        return self._observation(), 1.0, False, self.steps == self.length, {}
-
-    def _observation(self) -> dict[str, Any]:
-        return {"count": self.steps * 10 + self.length, "text": "abcdefgh"[self.steps : self.steps + 2]}
+    def step(self, action: Any) -> Any:
+        assert action[0] == self.observe()["text"] and action[1].tolist() == [self.steps, self.tag]
+        return super().step(self.steps)
 
 
 def never(obs: Any) -> Any:
@@ -105,14 +103,10 @@ def seed_of(seed: int, episode: int) -> int:
 
 
 def alone(episode: int, seed: int = 3) -> tuple[float, int]:
-    """Plays an episode alone and returns its return and length."""
+    """Returns the return and length of an episode. The length is also the reward of each step."""
     env = Lottery()
     env.reset(seed=seed_of(seed, episode))
-    total, steps, over = 0.0, 0, False
-    while not over:
-        _, reward, over, _, _ = env.step(0)
-        total, steps = total + reward, steps + 1
-    return total, steps
+    return env.length**2, env.length
 
 
 @pytest.mark.parametrize(("num_workers", "episodes"), [(1, 23), (2, 23), (5, 23), (5, 2)])
@@ -138,18 +132,16 @@ def test_an_existing_pool_plays_the_same_and_stays_open(autoreset: Any) -> None:
         assert len(pool.reset(seed=0)) == 3
 
 
-class OwnKeys(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Has infos under keys that remuda also writes. Raises in the second step of an episode, if `mark` is missing."""
+class OwnKeys(Lottery):
+    """Has infos under keys that remuda also writes. Raises in a second step, once over all envs with this `mark`."""
 
     def __init__(self, mark: Path, fault: Any) -> None:
-        super().__init__(Lottery(length=3))
-        self._mark, self._fault = mark, fault
+        super().__init__(length=3)
+        self._fail, self._fault = once(mark, raise_value_error, lambda env: env.steps == 2), fault
 
     def step(self, action: Any) -> Any:
         *results, info = super().step(action)
-        if self.unwrapped.steps == 2 and not self._mark.exists():  # type: ignore[attr-defined]
-            self._mark.touch()
-            raise RuntimeError("a true fault")
+        self._fail(self)
         return *results, info | {"fault": self._fault, "final_info": 0.5}
 
 
@@ -171,9 +163,11 @@ def test_leaves_of_every_kind_reach_the_policy_with_a_row_for_each_env() -> None
         shapes.add((len(obs["count"]), len(obs["text"])))
         return tuple(obs["text"]), np.stack([obs["count"] // 10, obs["count"] % 10], axis=1)
 
-    result = evaluate(echo, [Letters] * 4, episodes=7, seed=1, backend="serial")
+    lengths = [3, 1, 5, 2]
+    fns = [partial(Letters, env, length) for env, length in enumerate(lengths)]
+    result = evaluate(echo, fns, episodes=7, backend="serial")
     assert shapes == {(4, 4)}
-    assert len(set(result.lengths.tolist())) > 2 and not result.terminated.any()
+    assert result.lengths.tolist() == [*lengths, *lengths[:3]]
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
@@ -224,6 +218,9 @@ def test_the_interval_holds_the_mean_and_narrows_with_less_confidence() -> None:
     assert high - low == pytest.approx(2 * 1.96 * standard_error, rel=0.1)
     with pytest.raises(ValueError, match="between 0 and 1"):
         result.interval(95)
+    assert result.successes is None
+    with pytest.raises(StateError, match="give remuda.evaluate"):
+        _ = result.success_rate
 
 
 @pytest.mark.parametrize("success", ["is_success", lambda info: np.array([info["is_success"]])])
@@ -232,27 +229,10 @@ def test_successes_have_a_rate_and_an_interval(success: Any) -> None:
     assert result.successes is not None and result.successes.tolist() == (result.returns > 1).tolist()
     assert result.success_rate == result.successes.mean()
     low, high = result.success_interval()
+    with pytest.raises(ValueError, match="expected confidence to be between 0 and 1"):
+        result.success_interval(1)
     assert 0 < low < result.success_interval(0.5)[0] < result.success_rate < high < 1
     assert f"success {100 * result.success_rate:.1f} % (95 %: {100 * low:.1f} to {100 * high:.1f})" in repr(result)
-
-
-@pytest.mark.parametrize(
-    ("success", "message"),
-    [
-        ("succeeded", r"the last info of episode \d to have the key 'succeeded', got the keys \['is_success'\]"),
-        (lambda info: 2, r"expected success\(info\) of episode \d to be True, False, 1 or 0, got 2"),
-    ],
-)
-def test_infos_without_success_are_refused(success: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        evaluate(never, [Lottery] * 3, episodes=3, seed=3, backend="serial", success=success)
-
-
-def test_without_success_there_is_no_rate() -> None:
-    result = evaluate(never, [Lottery], episodes=1, seed=3, backend="serial")
-    assert result.successes is None
-    with pytest.raises(remuda.StateError, match="give remuda.evaluate"):
-        _ = result.success_rate
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
@@ -266,24 +246,15 @@ def test_episodes_have_the_given_seeds_and_options(autoreset: Any, tmp_path: Pat
     assert [info["options"] for info in result.infos] == [one or {"level": 0} for one in options]
 
 
-REPORTED = FaultPolicy("restart", resets="report", max_restarts=0)
-
-
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_an_episode_whose_reset_failed_is_begun_again(num_workers: int, tmp_path: Path) -> None:
     fns, options = [lambda: Failing(tmp_path, length=2)] * 2, [{"deaths": 2}, None, None, {"deaths": 1}]
-    arguments: Any = {"faults": REPORTED, "num_workers": num_workers}
-    if num_workers == 1:  # the neighbour's step is cut off
-        arguments["faults"] = FaultPolicy("restart", resets="report", backoff=0)
-    result = evaluate(never, fns, episodes=4, seeds=range(4), reset_options=options, **arguments)
+    # with one worker, a neighbour's step is cut off
+    faults = FaultPolicy("restart", resets="report", backoff=0, max_restarts=5 if num_workers == 1 else 0)
+    arguments: Any = {"reset_options": options, "num_workers": num_workers, "faults": faults}
+    result = evaluate(never, fns, episodes=4, seeds=range(4), **arguments)
     assert result.lengths.tolist() == [2] * 4
     assert [fault.operation for fault in result.faults if not fault.shared] == ["reset"] * 3
-
-
-def test_an_episode_whose_reset_always_fails_is_named(tmp_path: Path) -> None:
-    fns, options = [lambda: Failing(tmp_path, length=2)] * 2, [None, None, {"deaths": 9}, None]
-    with pytest.raises(RestartLimitError, match="here episode 2, which env 0 plays from seed 7"):
-        evaluate(never, fns, episodes=4, seeds=[5, 6, 7, 8], reset_options=options, faults=REPORTED, num_workers=2)
 
 
 @pytest.mark.parametrize(
@@ -304,70 +275,24 @@ def test_a_mean_has_as_many_decimals_as_its_interval(returns: Any, text: str) ->
     assert re.fullmatch(f"<Evaluation of {n} episodes: mean return {text}, mean length 1\\.0>", repr(result))
 
 
-def shown_in(path: Path) -> list[int]:
-    """Reads a video and returns the env's number of steps in each picture."""
-    from imageio_ffmpeg import get_ffmpeg_exe  # the program that also writes the videos
-
-    raw = [get_ffmpeg_exe(), "-v", "error", "-i", str(path), "-f", "rawvideo", "-pix_fmt", "gray", "-"]
-    data = subprocess.run(raw, capture_output=True, check=True).stdout
-    return [round(float(np.mean(picture)) / 10) for picture in np.frombuffer(data, np.uint8).reshape(-1, 16 * 16)]
-
-
-@each(autoreset=["next_step", "same_step", "disabled"], num_workers=[0, 2])
-def test_videos_show_whole_episodes(num_workers: int, autoreset: Any, tmp_path: Path) -> None:
-    pytest.importorskip("moviepy")
-    fns = [lambda: Lottery("rgb_array")] * 3
-    options: Any = {"num_workers": num_workers} if num_workers else {"backend": "serial"}
-    with Pool(fns, autoreset=autoreset, **options) as pool:
-        result = evaluate(never, pool, episodes=8, seed=3, video_folder=tmp_path, video_episodes=[0, 1, 5, 7])
-        assert pool.call("render")[0].shape == (16, 16, 3)
-        pool.reset()  # recording has ended
-        assert pool.apply(lambda env: sorted(vars(env).keys() & {"reset", "step"})) == [[]] * 3
-    assert sorted(result.videos) == sorted(tmp_path.iterdir()) and len(result.videos) == 4
-    for episode in (0, 1, 5, 7):
-        length = int(result.lengths[episode])
-        assert shown_in(tmp_path / f"evaluation-episode-{episode}.mp4") == list(range(length + 1))
-
-
-@pytest.mark.parametrize("autoreset", ["same_step", "disabled"])
-def test_the_video_of_a_cut_off_episode_shows_its_repetition(autoreset: Any, tmp_path: Path) -> None:
-    pytest.importorskip("moviepy")
-    fns = [lambda: Failing(tmp_path, deaths=1, render_mode="rgb_array")] * 2
-    options: Any = {"num_workers": 2, "faults": FaultPolicy("restart", backoff=0), "autoreset": autoreset}
-    folder = tmp_path / "videos"
-    result = evaluate(never, fns, episodes=6, seed=3, video_folder=folder, video_episodes=range(6), **options)
-    assert result.faults and len(result.videos) == 6
-    for episode, video in zip(range(6), sorted(result.videos), strict=True):
-        assert shown_in(video) == list(range(int(result.lengths[episode]) + 1))
-
-
-def test_after_a_policy_raised_the_envs_are_unpatched(tmp_path: Path) -> None:
-    pytest.importorskip("moviepy")
-
-    def broken(_: Any) -> Any:
-        raise KeyError("policy")
-
-    fns = [lambda: Lottery("rgb_array")] * 2
-    with pytest.raises(KeyError, match="policy"):
-        evaluate(broken, fns, episodes=4)  # this closes the pool
-    with Pool(fns, num_workers=1) as pool:
-        with pytest.raises(KeyError, match="policy"):
-            evaluate(broken, pool, episodes=4, seed=3, video_folder=tmp_path)
-        assert pool.apply(lambda env: sorted(vars(env).keys() & {"reset", "step"})) == [[]] * 2
-
-
 @pytest.mark.parametrize(
-    ("seconds", "is_terminal", "progress", "shown"),
+    ("seconds", "is_terminal", "has_rich", "progress", "shown"),
     [
-        (3.0, True, None, True),
-        (1.0, True, None, False),
-        (3.0, False, None, False),
-        (3.0, True, False, False),
-        (1.0, False, True, True),
+        (3.0, True, True, None, True),
+        (1.0, True, True, None, False),
+        (3.0, False, True, None, False),
+        (3.0, True, False, None, False),
+        (3.0, True, True, False, False),
+        (1.0, False, True, True, True),
     ],
 )
 def test_the_bar_appears_by_itself_if_the_evaluation_is_slow(
-    seconds: float, is_terminal: bool, progress: bool | None, shown: bool, monkeypatch: pytest.MonkeyPatch
+    seconds: float,
+    is_terminal: bool,
+    has_rich: bool,
+    progress: bool | None,
+    shown: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Stderr(io.StringIO):
         def isatty(self) -> bool:
@@ -380,25 +305,10 @@ def test_the_bar_appears_by_itself_if_the_evaluation_is_slow(
     with Pool([Lottery] * 2, backend="serial") as pool:
         monkeypatch.setattr(sys, "stderr", stderr)
         monkeypatch.setattr("remuda._progress.bar.clock", lambda: next(times, seconds))
+        if not has_rich:
+            monkeypatch.setattr("remuda._progress.bar.find_spec", lambda _: None)
         evaluate(never, pool, episodes=5, seed=3, progress=progress)
     assert ("5/5" in stderr.getvalue()) is shown
-
-
-def test_without_rich_the_automatic_bar_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remuda._progress.bar.find_spec", lambda _: None)
-    monkeypatch.setattr("remuda._progress.bar.PATIENCE", 0.0)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    assert len(evaluate(never, [Lottery] * 2, episodes=5, seed=3, backend="serial")) == 5
-
-
-def built(folder: Path) -> Any:
-    """Returns a factory that creates a file when it is called."""
-
-    def build() -> Any:
-        (folder / "built").touch()
-        return Lottery("rgb_array")
-
-    return build
 
 
 def test_envs_that_render_no_pictures_are_refused() -> None:
@@ -412,32 +322,21 @@ SYNCED = gymnasium.make_vec("CartPole-v1", 2, "sync")
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (
-            {"envs": Lottery},
-            TypeError,
-            r"envs to be a remuda.Pool, or a sequence of functions .* write \[make_env\] \* 8",
-        ),
-        (
-            {"envs": "CartPole-v1"},
-            TypeError,
-            r"expected envs to be .* call remuda.make_vec\('CartPole-v1', num_envs=8\)",
-        ),
+        ({"envs": Lottery}, TypeError, r"a remuda.Pool, or a sequence of functions .* write \[make_env\] \* 8"),
+        ({"envs": "CartPole-v1"}, TypeError, r"envs to be .* call remuda.make_vec\('CartPole-v1', num_envs=8\)"),
         ({"envs": SYNCED}, TypeError, r"expected envs to be .*SyncVectorEnv.*; write \[make_env\]"),
         ({"envs": None}, TypeError, "expected envs to be a remuda.Pool, or .* got None"),
         ({"policy": None}, TypeError, "expected policy to be a function of observations .* got None"),
         ({"episodes": "2"}, TypeError, "expected episodes to be an int from 1 up, got '2'"),
         ({"episodes": 0}, ValueError, "expected episodes to be an int from 1 up, got 0"),
-        ({"episodes": 2.0}, ValueError, "expected episodes to be an int from 1 up, got 2.0"),
         ({"seed": -1}, ValueError, "expected seed to be an int from 0 up, or None, got -1"),
         ({"seeds": 3}, TypeError, "expected seeds to be a list with one entry for each episode, got 3"),
         ({"seeds": [3]}, ValueError, "expected seeds to have an entry for each of 2 episodes, got 1"),
         ({"seeds": [3, -1]}, ValueError, r"expected seeds\[1\] to be an int from 0 to .*, got -1"),
-        ({"seeds": [3, 2**63]}, ValueError, r"expected seeds\[1\] to be an int from 0 to"),
         ({"reset_options": {"level": 1}}, TypeError, "expected reset_options to be a list with one entry for each"),
         ({"reset_options": [None, 3]}, TypeError, r"expected reset_options\[1\] to be a dict or None, got 3"),
         ({"success": 3}, TypeError, "expected success to be a key of infos or a function of an info, got 3"),
         ({"video_episodes": 0}, TypeError, r"expected video_episodes to be .* from 0 to 1, got 0; write \[0\]"),
-        ({"video_episodes": ["a"]}, TypeError, r"expected video_episodes to be .* got \['a'\]"),
         ({"video_folder": "videos", "video_episodes": [2]}, ValueError, r"from 0 to 1, got \[2\]"),
         ({"video_folder": "file"}, NotADirectoryError, "expected video_folder to be a folder, .* got the file"),
         ({"progress": "yes"}, TypeError, "expected progress to be True, False or None, got 'yes'"),
@@ -454,7 +353,8 @@ def test_invalid_arguments_are_refused_before_anything_is_built(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
-    call = {"policy": never, "envs": [built(tmp_path)] * 2, "episodes": 2, "backend": "thread", **arguments}
+    envs = [(tmp_path / "built").touch] * 2
+    call = {"policy": never, "envs": envs, "episodes": 2, "backend": "thread", **arguments}
     with pytest.raises(error, match=message):
         evaluate(**call)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
@@ -484,3 +384,117 @@ def test_a_policy_with_a_state_and_random_numbers_is_evaluated() -> None:
         )
         assert [steps for env, steps in policy.seen if env == 1] == [0, 1, 2] * 3
     assert results[0] == results[1] and len(set(results[0])) > 1
+
+
+# -- in a thread -----------------------------------------------------------------------------------------------
+
+
+class Gated:
+    """A policy that waits for `gate` before each action. The actions are `action`. Copies have the same gate."""
+
+    def __init__(self, gate: threading.Event, action: int) -> None:
+        self.gate, self.action = gate, action
+
+    def __deepcopy__(self, _: Any) -> Gated:
+        return Gated(self.gate, self.action)
+
+    def act(self, obs: Any) -> Any:
+        assert self.gate.wait(60)
+        return np.full(len(obs), self.action)
+
+
+def test_a_copy_of_the_policy_is_evaluated_while_the_program_continues() -> None:
+    policy = Gated(threading.Event(), 1)
+    with Pool(counting(2, 3), num_workers=1) as training:
+        evaluation = evaluate_async(policy, counting(2, 3), episodes=4, seed=0, num_workers=1)
+        policy.action = 2
+        training.reset()
+        training.step([1, 1])
+        assert evaluation.running() and not evaluation.done()
+        policy.gate.set()
+        result = evaluation.result(60)
+    assert result.returns.tolist() == [3, 3, 3, 3]
+    policy.action = 1
+    assert result.seeds.tolist() == evaluate(policy, counting(2, 3), episodes=4, seed=0).seeds.tolist()
+
+
+def test_seeds_options_and_successes_are_those_of_evaluate() -> None:
+    def policy(obs: Any) -> Any:
+        return np.ones(len(obs), int)
+
+    arguments: Any = {"episodes": 2, "seeds": [4, 5], "reset_options": [None, {"level": 1}], "success": lambda _: True}
+    result = evaluate_async(policy, counting(2, 3), backend="serial", **arguments).result(60)
+    assert result.seeds.tolist() == [4, 5] and result.success_rate == 1
+    with pytest.raises(ValueError, match="expected seeds to have an entry for each of 2 episodes, got 1"):
+        evaluate_async(policy, counting(2, 3), episodes=2, seeds=[4])
+
+
+def test_torch_modules_are_copied() -> None:
+    torch = pytest.importorskip("torch")
+    gate = threading.Event()
+
+    class Constant(torch.nn.Module):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.action = torch.nn.Parameter(torch.tensor(1.0))
+
+        def forward(self, obs: Any) -> Any:
+            assert gate.wait(60)
+            return self.action.long().expand(len(obs))
+
+        def ask(self, obs: Any) -> Any:
+            return self.forward(obs).numpy()
+
+    module = Constant()
+    policies = [module, module.ask, partial(Constant.ask, module)]
+    evaluations = [evaluate_async(one, counting(1, 3), episodes=1, backend="serial") for one in policies]
+    with torch.no_grad():
+        module.action.fill_(5)
+    gate.set()
+    assert [one.result(60).mean for one in evaluations] == [3, 3, 3]
+    assert evaluate(module, counting(1, 3), episodes=1).mean == 15
+
+
+def test_a_pool_serves_one_evaluation_after_another() -> None:
+    policy = Gated(threading.Event(), 1)
+    with Pool(counting(2, 3), num_workers=1) as pool:
+        first = evaluate_async(policy, pool, episodes=2)
+        with pytest.raises(StateError, match=r"no other evaluation uses, got one in use: wait for its result\(\)"):
+            evaluate_async(policy, pool, episodes=2)
+        policy.gate.set()
+        first.result(60)
+        assert evaluate_async(policy, pool, episodes=3).result(60).returns.tolist() == [3, 3, 3]
+
+
+def test_errors() -> None:
+    with pytest.raises(ValueError, match="episodes"):
+        evaluate_async(np.sign, counting(1), episodes=0)
+    with pytest.raises(TypeError, match="expected policy to be a function"):
+        evaluate_async(None, counting(1), episodes=1)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"expected a policy that copy.deepcopy can copy, got partial \(.*pickle"):
+        evaluate_async(partial(np.sign, threading.Lock()), counting(1), episodes=1)
+    assert isinstance(evaluate_async(lambda obs: 1 / 0, counting(1), episodes=1).exception(60), ZeroDivisionError)
+    broken = evaluate_async(lambda obs: [0], [BrokenEnv], episodes=1).exception(60)
+    assert isinstance(broken, EnvError)
+
+
+class BrokenEnv:
+    def __init__(self) -> None:
+        raise ValueError("broken")
+
+
+def test_a_program_may_end_before_its_evaluation() -> None:
+    program = """
+import threading, numpy as np, remuda, gymnasium
+acting, never = threading.Event(), threading.Event()
+def policy(obs):
+    acting.set()
+    never.wait()
+if __name__ == "__main__":
+    remuda.evaluate_async(policy, [lambda: gymnasium.make("CartPole-v1")] * 2, episodes=2)
+    assert acting.wait(60)
+    print("ends")
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert (run.returncode, run.stdout) == (0, "ends\n"), run.stderr
+    assert not run.stderr

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from accidents import kill_myself, once
 
 pytest.importorskip("gym_pusht", reason="both simulators are in the environment of make tasks-test")
 
@@ -20,17 +20,14 @@ EPISODES = 3
 
 
 class DiesOnce(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Kills its worker in the fifth step, if the file `mark` does not exist."""
+    """Kills its worker in the fifth step of all envs with this `mark`."""
 
     def __init__(self, env: Any, mark: Path) -> None:
         super().__init__(env)
-        self._mark, self._steps = mark, 0
+        self._die = once(mark, kill_myself, skip=4)
 
     def step(self, action: Any) -> Any:
-        self._steps += 1
-        if self._steps == 5 and not self._mark.exists():
-            self._mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+        self._die()
         return super().step(action)
 
 
@@ -57,8 +54,7 @@ def outcomes(results: TaskResults) -> list[tuple[Any, ...]]:
 def without_and_with_a_kill(tasks: list[Task], act: Any, mark: Path, worker_env: Any = None) -> None:
     expected = [outcome for task in tasks for outcome in play_alone(task, act)]
     first, *others = tasks
-    fields = {name: getattr(first, name) for name in ("max_steps", "init_states", "success")}
-    mortal = Task(first.name, lambda: DiesOnce(first.make(), mark), **fields)
+    mortal = replace(first, make=lambda: DiesOnce(first.make(), mark))
     run = partial(evaluate_tasks, act, episodes=EPISODES, num_envs=2, worker_env=worker_env)
     assert outcomes(run(tasks)) == expected
     again = run([mortal, *others])

@@ -6,7 +6,7 @@ import io
 import json
 import math
 import sys
-import threading
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from drawn import nightly
 from gymnasium import spaces
-from pairs import each
 from task_envs import Closing, DeadlyToLoad, Flat, Mortal, Walk, kills
 
 import remuda
@@ -81,12 +80,6 @@ def play_alone(task: Task, episode: int, policy: Any, seed: int = 3) -> dict[str
     return row | {"success": success, "return": total, "length": steps, "terminated": terminated}
 
 
-def lines(file: Path) -> list[str]:
-    """Returns the sorted lines of a file without what faults change."""
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    return sorted(json.dumps({key: row[key] for key in row if key not in ("attempts", "faults")}) for row in rows)
-
-
 @pytest.fixture(scope="module")
 def expected() -> list[dict[str, Any]]:
     return [play_alone(task, episode, Recurrent()) for task in WALKS for episode in range(EPISODES)]
@@ -115,7 +108,7 @@ MANY_DEATHS = {"build": 41, "reset": 1, "step": 1}, 3 * 41 + 39 + 38
     ("deaths", "total"), [DEATHS, pytest.param(*MANY_DEATHS, marks=[nightly, pytest.mark.watchdog(900)])]
 )
 def test_kills_and_interruptions_change_nothing(deaths: Any, total: int, expected: Any, tmp_path: Path) -> None:
-    folder, file, single = tmp_path / "kills", tmp_path / "results.jsonl", tmp_path / "1.jsonl"
+    folder, file = tmp_path / "kills", tmp_path / "results.jsonl"
     folder.mkdir()
     tasks = tasks_of(*(partial(Mortal, folder, str(scale), deaths, scale) for scale in (1.0, 2.0, -1.0)))
     play = partial(evaluate_tasks, tasks=tasks, episodes=EPISODES, seed=3, label="still")
@@ -125,9 +118,7 @@ def test_kills_and_interruptions_change_nothing(deaths: Any, total: int, expecte
             run(Recurrent(interrupt_at))
     results = run(Recurrent())
     assert kills(folder) >= total  # an interrupted episode may begin again
-    assert without_faults(results) == expected
-    play(Recurrent(), results=single, num_envs=1)
-    assert lines(file) == lines(single)
+    assert without_faults(results) == without_faults(TaskResults.load(file)) == expected
 
 
 def chunked(obs: Any, context: remuda.PolicyContext) -> Any:
@@ -155,11 +146,8 @@ def test_chunks_of_actions_have_a_queue_for_each_env(backend: Any) -> None:
 
 
 def test_chunks_of_actions_may_be_lists() -> None:
-    def listed(obs: Any, context: remuda.PolicyContext) -> Any:
-        return chunked(obs, context).tolist()
-
     run = partial(serially, tasks=WALKS[:1], episodes=3, num_envs=2, seed=3, chunk=3)
-    assert run(listed).rows == run(chunked).rows
+    assert run(lambda obs, context: chunked(obs, context).tolist()).rows == run(chunked).rows
     with pytest.raises(remuda.InvalidActionError, match="expected actions of shape .*got lists of different lengths"):
         run(lambda obs: [[0.0], [0.0, 0.0]])
 
@@ -201,20 +189,6 @@ def test_the_policy_is_called_for_min_envs(tmp_path: Path) -> None:
     assert results[0].rows == results[1].rows
 
 
-def test_a_finished_run_starts_nothing(tmp_path: Path) -> None:
-    file = tmp_path / "sub" / "results.jsonl"
-    first = serially(still, WALKS, episodes=3, results=file, label="still")
-    text = file.read_text()
-    again = serially(fail, [remaking(task, fail) for task in WALKS], episodes=3, results=file, label="still")
-    assert again.rows == first.rows and file.read_text() == text
-
-
-def remaking(task: Task, make: Any) -> Task:
-    """Returns a task with another function that makes its env."""
-    fields = {name: getattr(task, name) for name in ("max_steps", "instruction", "init_states", "success")}
-    return Task(task.name, make, **fields)
-
-
 def fail(*_: Any) -> Any:
     raise AssertionError("this is not called")
 
@@ -244,7 +218,10 @@ def test_a_file_of_another_run_is_refused(tmp_path: Path) -> None:
         ({"label": "moving"}, "label='moving', got label='still'; give each run a file"),
         ({"episodes": 1}, r"at least the 2 episodes .*, got episodes=1; remuda.TaskResults.load"),
         ({"tasks": WALKS[:2]}, "with tasks="),
-        ({"tasks": [Task("plain", Walk), remaking(WALKS[1], Walk), Task("short", Walk, max_steps=4)]}, "with tasks="),
+        (
+            {"tasks": [Task("plain", Walk), replace(WALKS[1], make=Walk), Task("short", Walk, max_steps=4)]},
+            "with tasks=",
+        ),
         ({"tasks": [WALKS[0], moved, WALKS[2]]}, "with tasks="),
     ):
         with pytest.raises(ValueError, match=expected):
@@ -255,10 +232,16 @@ def test_a_file_of_another_run_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"expected .* (in|to have|in line 1 of) "):
             run(tasks=WALKS)
         assert file.read_bytes() == content
+    file.write_text(text + text.splitlines(keepends=True)[1])
+    for read in (partial(run, tasks=WALKS), partial(TaskResults.load, file)):
+        with pytest.raises(ValueError, match=r"a second one for episode 0 of task 'plain' in line 8"):
+            read()
 
 
-def test_more_episodes_extend_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file = tmp_path / "results.jsonl"
+def test_more_episodes_extend_a_file_and_a_finished_run_starts_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "sub" / "results.jsonl"
     run = partial(serially, still, WALKS, num_envs=2, results=file, label="still")
     few = run(episodes=2)
     assert not caplog.text
@@ -268,7 +251,9 @@ def test_more_episodes_extend_a_file(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert [row for row in more.rows if row["episode"] < 2] == [*few.rows]
     loaded = TaskResults.load(file)
     assert (loaded.rows, loaded.episodes, loaded.label) == (more.rows, 5, "still")
-    assert run(episodes=5).rows == more.rows
+    text = file.read_text()
+    again = serially(fail, [replace(task, make=fail) for task in WALKS], episodes=5, results=file, label="still")
+    assert again.rows == more.rows and file.read_text() == text
 
 
 def test_units_with_faults_are_played_again_if_requested(tmp_path: Path) -> None:
@@ -295,59 +280,46 @@ def test_a_file_that_another_run_uses_is_refused(tmp_path: Path) -> None:
     assert errors and run(fail).rows == results.rows  # it is free again
 
 
-def test_a_second_row_of_a_unit_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "results.jsonl"
-    run = partial(serially, still, WALKS, episodes=1, results=file, label="x")
-    run()
-    first = file.read_text().splitlines()[1]
-    file.write_text(file.read_text() + first + "\n")
-    for read in (run, partial(TaskResults.load, file)):
-        with pytest.raises(ValueError, match=r"a second one for episode 0 of task 'plain' in line 5"):
-            read()
-
-
 class Clumsy(Walk):
-    """Raises, hangs or returns nonsense in the second step of each first play of an episode with an even seed."""
+    """Calls a function in each reset, and in each step, where a result of it replaces that of the step."""
 
-    def __init__(self, folder: Path, how: str) -> None:
+    def __init__(self, *, reset: Any = lambda: None, step: Any = lambda _: None) -> None:
         super().__init__()
-        self._folder, self._how = folder, how
+        self._in_reset, self._in_step = reset, step
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self._mark = self._folder / f"{seed}"
-        self._is_due = seed is not None and seed % 2 == 0 and not self._mark.exists()
+        self._in_reset()
         return super().reset(seed=seed, options=options)
 
     def step(self, action: Any) -> Any:
-        if self._is_due and self.steps == 1:
-            self._mark.touch()
-            if self._how == "hang":
-                threading.Event().wait()
-            if self._how == "nonsense":
-                return np.zeros(7), 0.0, False, False, {}
-            raise ValueError("clumsy")
-        return super().step(action)
+        usual = super().step(action)
+        return self._in_step(self) or usual
+
+
+RaisesInReset = partial(Clumsy, reset=accidents.raise_value_error)
+HangsInReset = partial(Clumsy, reset=accidents.wait_for_ever)
 
 
 @pytest.mark.parametrize(
-    ("how", "backend", "kind"),
+    ("act", "backend", "kind"),
     [
-        ("raise", "process", "exception"),
-        ("raise", "serial", "exception"),
-        ("raise", "thread", "exception"),
-        ("nonsense", "process", "exception"),
-        ("hang", "process", "timeout"),
+        (accidents.raise_value_error, "process", "exception"),
+        (accidents.raise_value_error, "serial", "exception"),
+        (accidents.raise_value_error, "thread", "exception"),
+        (lambda _: (np.zeros(7), 0.0, False, False, {}), "process", "exception"),
+        (accidents.wait_for_ever, "process", "timeout"),
     ],
 )
-def test_a_unit_with_a_fault_is_played_again(how: str, backend: Any, kind: str, tmp_path: Path) -> None:
-    faults = FaultPolicy(step_timeout=1.0 if how == "hang" else None, backoff=0.0)
+def test_a_unit_with_a_fault_is_played_again(act: Any, backend: Any, kind: str, tmp_path: Path) -> None:
+    hook = accidents.once(tmp_path / "acted", act, lambda env: env.steps == 2, skip=1)
+    faults = FaultPolicy(step_timeout=1.0 if kind == "timeout" else None, backoff=0.0)
     run = partial(evaluate_tasks, still, episodes=6, num_envs=2)
-    results = run([Task("walk", partial(Clumsy, tmp_path, how))], faults=faults, backend=backend)
+    results = run([Task("walk", partial(Clumsy, step=hook))], faults=faults, backend=backend)
     assert without_faults(results) == without_faults(run([Task("walk", Walk)], backend="serial"))
+    assert sorted(row["attempts"] for row in results.rows) == [1, 1, 1, 1, 1, 2]
     for row in results.rows:
-        assert row["attempts"] == 2 - row["seed"] % 2 == 1 + len(row["faults"])
+        assert row["attempts"] == 1 + len(row["faults"])
         assert all(text.startswith(f"{kind} in step: ") for text in row["faults"])
-    assert {row["attempts"] for row in results.rows} == {1, 2}
 
 
 class Goals(Walk):
@@ -530,16 +502,6 @@ def test_videos_have_the_names_of_tasks(tmp_path: Path) -> None:
         evaluate_tasks(still, WALKS[:1], episodes=1, num_envs=1, video_folder=tmp_path / "others")
 
 
-class RaisesInReset(Walk):
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        raise RuntimeError("no scene")
-
-
-class HangsInReset(Walk):
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        threading.Event().wait()
-
-
 @pytest.mark.parametrize("num_envs", [1, 3])
 def test_a_task_whose_reset_kills_costs_only_its_units(num_envs: int, tmp_path: Path) -> None:
     deadly = Task("deadly", partial(Mortal, tmp_path, "deadly", {"reset": 1000}))
@@ -554,13 +516,23 @@ def test_a_task_whose_reset_kills_costs_only_its_units(num_envs: int, tmp_path: 
     assert results.success_rate == alone.success_rate
 
 
-@each(backend=["process", "thread", "serial"], make=[accidents.raise_value_error, RaisesInReset])
-def test_a_task_that_cannot_begin_has_faults_on_each_backend(backend: Any, make: Any) -> None:
+@pytest.mark.parametrize(
+    ("make", "backend", "fault"),
+    [
+        (accidents.raise_value_error, "process", "exception in "),
+        (accidents.raise_value_error, "serial", "exception in "),
+        (RaisesInReset, "process", "exception in "),
+        (RaisesInReset, "thread", "exception in "),
+        (HangsInReset, "process", "timeout in reset: "),
+    ],
+)
+def test_a_task_that_cannot_begin_has_faults_on_each_backend(make: Any, backend: Any, fault: str) -> None:
+    faults = FaultPolicy(reset_timeout=2.0 if make is HangsInReset else None, backoff=0.0)
     tasks = [Task("bad", make), WALKS[0]]
-    results = evaluate_tasks(still, tasks, episodes=3, num_envs=2, attempts=2, backend=backend, faults=AT_ONCE)
-    assert [row["attempts"] for row in results.faulted] == [2, 2, 2] and len(results["plain"].faulted) == 0
-    assert all(text.startswith("exception in ") for row in results.faulted for text in row["faults"])
-    assert "(3 ended by faults)" in repr(results)
+    results = evaluate_tasks(still, tasks, episodes=2, num_envs=2, attempts=2, backend=backend, faults=faults)
+    assert [row["attempts"] for row in results.faulted] == [2, 2] and len(results["plain"].faulted) == 0
+    assert all(text.startswith(fault) for row in results.faulted for text in row["faults"])
+    assert "(2 ended by faults)" in repr(results)
 
 
 @pytest.mark.parametrize(("accident", "backend"), [(accidents.raise_value_error, "serial"), (accidents.die, "process")])
@@ -571,11 +543,8 @@ def test_results_outlive_an_error_of_closing(accident: Any, backend: Any, caplog
     assert " close" in caplog.text
     evaluation = remuda.evaluate(still, [partial(Closing, accident)] * 2, episodes=3, backend=backend)
     assert len(evaluation) == 3
-
-
-def test_errors_of_closing_do_not_replace_an_error() -> None:
     with pytest.raises(ZeroDivisionError):
-        serially(lambda obs: 1 // 0, [Task("walk", partial(Closing, accidents.raise_value_error))], episodes=1)
+        evaluate_tasks(lambda obs: 1 // 0, [Task("a", partial(Closing, accident))], episodes=1, num_envs=1)
 
 
 def test_a_kill_while_workers_start_is_an_attempt(tmp_path: Path) -> None:
@@ -585,14 +554,6 @@ def test_a_kill_while_workers_start_is_an_attempt(tmp_path: Path) -> None:
     with pytest.raises(remuda.WorkerDiedError):
         task = Task("walk", DeadlyToLoad(tmp_path / "others", (0, 1)))
         evaluate_tasks(still, [task], episodes=2, num_envs=1, attempts=2)
-
-
-def test_a_reset_that_hangs_is_a_fault() -> None:
-    faults = FaultPolicy(reset_timeout=2.0, backoff=0.0)
-    tasks = [WALKS[0], Task("stuck", HangsInReset)]
-    results = evaluate_tasks(still, tasks, episodes=1, num_envs=2, attempts=1, faults=faults)
-    assert [row["task"] for row in results.faulted] == ["stuck"]
-    assert results.faulted[0]["faults"][0].startswith("timeout in reset: ")
 
 
 def test_faults_of_other_envs_in_a_worker_do_not_count(tmp_path: Path) -> None:

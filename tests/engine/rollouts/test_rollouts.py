@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from arena_views import address, is_view
-from pool_envs import CountingEnv, NestedEnv, begun, counting
+from pool_envs import NestedEnv, begun, counting, hooked
 from programs import kill
 from rollout_envs import NumberInfoEnv, ending, fill
 from vector_envs import synced
@@ -39,6 +39,9 @@ class Twin:
 def assert_like(rollout: Rollout, twin: Twin) -> None:
     np.testing.assert_array_equal(rollout.obs, twin.obs)
     np.testing.assert_array_equal(rollout.actions, twin.actions)
+    if rollout.final_obs is not None:
+        for t, slot in np.argwhere(rollout.terminations | rollout.truncations).tolist():
+            np.testing.assert_array_equal(rollout.final_obs[t, slot], twin.batches[t].final_obs[slot])
     for name in ("rewards", "terminations", "truncations"):
         np.testing.assert_array_equal(getattr(rollout, name), twin.stacked(name))
 
@@ -76,6 +79,7 @@ def test_a_rollout_has_the_rows_of_steps(feature: dict[str, Any], autoreset: Any
         Pool(env_fns, **options, backend="serial") as serial,
     ):
         twin, n = Twin(serial), pool.num_envs
+        before, starts = np.zeros(n, bool), np.ones(n, bool)  # the ends just before the rollout, and the next starts
         for steps in (11, 4, 15):
             rollout = pool.rollout(steps)
             for t, step in enumerate(rollout):
@@ -87,42 +91,25 @@ def test_a_rollout_has_the_rows_of_steps(feature: dict[str, Any], autoreset: Any
             np.testing.assert_array_equal(rollout.columns["value"], rollout.actions / 2)
             np.testing.assert_array_equal(rollout.columns["pair"][..., 1], rollout.actions)
             assert not rollout.is_open
-            assert_marks(rollout, autoreset)
+            assert_marks(rollout, autoreset, before)
+            np.testing.assert_array_equal(rollout.episode_starts[0], starts)
+            before = (rollout.terminations | rollout.truncations)[-1]
+            starts = rollout.episode_starts[-1].copy()
             twin.begin()
 
 
-def assert_marks(rollout: Rollout, autoreset: str) -> None:
-    """Checks the valid rows and the starts of episodes, which follow from the ends."""
+def assert_marks(rollout: Rollout, autoreset: str, before: Any) -> None:
+    """Checks the valid rows and the starts of episodes, which follow from the ends. `before`: of the step before."""
     dones = rollout.terminations | rollout.truncations
     if autoreset == "next_step":
-        np.testing.assert_array_equal(rollout.valid[1:], ~dones[:-1])
-        np.testing.assert_array_equal(rollout.episode_starts[2:], dones[:-1])
+        resets = np.concatenate([[before], dones[:-1]])
+        np.testing.assert_array_equal(rollout.valid, ~resets)
+        np.testing.assert_array_equal(rollout.episode_starts[1:], resets)
+        assert rollout.final_obs is None
     else:
         assert rollout.valid.all()
         np.testing.assert_array_equal(rollout.episode_starts[1:], dones)
     assert (rollout.obs[rollout.episode_starts][:, 2] == 0).all()
-
-
-@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-def test_valid_rows_and_episode_starts_continue_in_the_next_rollout(autoreset: Any) -> None:
-    with begun(ending([2, 3, 50]), num_workers=2, autoreset=autoreset) as pool:
-        first, second = fill(pool.rollout(4)), fill(pool.rollout(4))
-    dones = np.concatenate([first.terminations | first.truncations, second.terminations | second.truncations])
-    valid = np.concatenate([first.valid, second.valid])
-    starts = np.concatenate([first.episode_starts[:-1], second.episode_starts])
-    assert starts[0].all()
-    if autoreset == "next_step":
-        assert dones[:, 0].tolist() == [False, True, False, False, True, False, False, True]
-        np.testing.assert_array_equal(valid[1:], ~dones[:-1])
-        np.testing.assert_array_equal(starts[1:], np.concatenate([np.zeros((1, 3), bool), dones[:-1]]))
-        assert first.final_obs is None
-    else:
-        assert dones[:, 0].tolist() == [False, True] * 4
-        assert valid.all()
-        np.testing.assert_array_equal(starts[1:], dones)
-        ends = first.terminations | first.truncations
-        assert (first.final_obs[ends][:, 2] == [2, 3, 2]).all()  # the steps of the ended episodes
-    np.testing.assert_array_equal(second.episode_starts[0], first.episode_starts[-1])
 
 
 def test_nested_spaces_give_nested_arrays_of_the_arena() -> None:
@@ -180,16 +167,12 @@ def test_numbers_in_infos_are_arrays_over_steps_and_envs(autoreset: Any) -> None
             twin.begin()
 
 
-class IrregularInfoEnv(CountingEnv):
-    """An env that returns two numbers in each step, but in step 8 one of them alone, with another type."""
-
-    def step(self, action: Any) -> Any:
-        obs, reward, terminated, truncated, _ = super().step(action)
-        return obs, reward, terminated, truncated, {"a": 1} if self.total_steps == 8 else {"a": 1.0, "b": 2.0}
-
-
 def test_a_number_without_a_column_does_not_hide_other_numbers() -> None:
-    with begun([IrregularInfoEnv], backend="serial", seed=0) as pool:
+    def step(env: Any, _: Any) -> Any:
+        """Returns two numbers in the info, but in step 8 one of them alone, with another type."""
+        return env.observe(), 0.0, False, False, {"a": 1} if env.total_steps == 8 else {"a": 1.0, "b": 2.0}
+
+    with begun(hooked(1, (0,), step=step), backend="serial", seed=0) as pool:
         for _ in range(2):  # the keys have columns in the second rollout
             rollout = fill(pool.rollout(6), 0)
         assert rollout.infos["_a"].all()
@@ -221,28 +204,15 @@ def test_a_rollout_that_a_close_or_a_reset_ends_has_the_filled_rows() -> None:
         assert ended.valid.tolist() == [[True] * 3] + [[False] * 3] * 4
 
 
-def test_steps_of_the_pool_fill_a_rollout() -> None:
-    with begun(counting(3), num_workers=2) as pool:
-        rollout = pool.rollout(3)
-        batches = [pool.step(np.full(3, t)) for t in range(5)]
-        assert [address(batch.obs) for batch in batches[:3]] == [address(rollout.obs[t]) for t in (1, 2, 3)]
-        assert address(batches[3].obs) != address(rollout.obs[3]) + rollout.obs[0].nbytes
-        assert rollout.actions.tolist() == [[0] * 3, [1] * 3, [2] * 3]
-        assert rollout.valid.all()
-
-
 def test_closing_the_pool_ends_a_rollout() -> None:
-    pool = Pool(counting(3), num_workers=1)
-    pool.reset()
-    rollout = pool.rollout(5)
-    turns = iter(rollout)
-    next(turns).act([1, 1, 1])
-    pool.close()
+    with begun(counting(3), num_workers=1) as pool:
+        rollout = pool.rollout(5)
+        turns = iter(rollout)
+        next(turns).act([1, 1, 1])
     with pytest.raises(ClosedError, match="closed"):
         next(turns)
     rollout.close()
     assert rollout.obs.shape == (6, 3, 4)
-    del turns
 
 
 # -- parts and partial batches -----------------------------------------------------------------------------

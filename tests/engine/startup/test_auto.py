@@ -1,4 +1,4 @@
-"""`num_workers="auto"` and `backend="auto"`: the choice and its report, equal results, and failures of the trial."""
+"""`num_workers="auto"` and `backend="auto"`: the choice from measurements, equal results, and failures of the trial."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import logging
 import os
 import re
 import signal
+import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from accidents import leave, raise_value_error, wait_for_ever
+from accidents import leave, once, raise_value_error, wait_for_ever
 from pairs import each
-from pool_envs import CountingEnv, Diary, DiceEnv, HookedEnv, assert_same, begun, counting, hooked
-from programs import Script
+from pool_envs import CountingEnv, Diary, Gate, HookedEnv, LevelEnv, begun, counting, hooked
 
 import remuda
 from remuda import EnvError, FaultPolicy, InvalidEnvError, Pool, StartTimeoutError, WorkerDiedError
 from remuda._engine.startup import auto
+from remuda._engine.startup.auto import are_alike
+from remuda._engine.stats.choice import choose
+from remuda._engine.stats.durations import span
+from remuda._worker.measuring import Measured, StepCost
 from remuda.stats import WorkerChoice
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -123,51 +127,14 @@ def test_the_caller_steps_the_envs_if_backend_auto_finds_it_fastest(finds: Any, 
         assert str(os.getpid()) not in diary.lines()[:-3]  # the trial ran in another process
 
 
-# -- results are unchanged -------------------------------------------------------------------------------------
-
-
-class StainedEnv(DiceEnv):
-    """An env that also draws from its process's random numbers, and reports how many envs the process has built."""
-
-    built = 0
-
-    def __init__(self) -> None:
-        super().__init__()
-        if StainedEnv.built == 0:
-            np.random.seed(5)
-        StainedEnv.built += 1
-        self.number = StainedEnv.built
-        self.steps = 0
-
-    def step(self, action: Any) -> Any:
-        self.steps += 1
-        obs, *rest, _ = super().step(action)
-        return obs, *rest, {"shared": float(np.random.random()), "number": self.number, "steps": self.steps}
-
-
-def trajectory(pool: Pool) -> list[Any]:
-    first = pool.reset(seed=3).obs.copy()
-    batches = [pool.step(np.zeros(pool.num_envs, int)) for _ in range(40)]
-    return [first, *[(b.obs.copy(), b.rewards.copy(), b.terminations.copy(), list(b.infos)) for b in batches]]
-
-
-@pytest.mark.parametrize(("start_method", "num_workers"), [("spawn", 1), ("forkserver", 2), ("fork", 4)])
-def test_results_equal_those_of_a_pool_with_a_fixed_number_of_workers(
-    num_workers: int, start_method: Any, finds: Any
-) -> None:
-    finds(num_workers)
-    found = []
-    for num in ("auto", num_workers):
-        with Pool([StainedEnv] * 4, num_workers=num, start_method=start_method) as pool:
-            assert pool.num_workers == num_workers
-            found.append(trajectory(pool))
-    assert_same(found[0], found[1])
+# -- the trial leaves no trace ---------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("patient")
-def test_an_env_that_was_stepped_is_not_kept(finds: Any, diary: Diary) -> None:
+def test_an_env_that_was_stepped_is_not_kept_nor_its_process(start_method: Any, finds: Any, diary: Diary) -> None:
     finds(2)
-    with Pool(hooked(2, (0, 1), step=diary.note_process), num_workers="auto", start_method="fork") as pool:
+    envs = hooked(2, (0, 1), step=lambda *_: diary.note(os.getpid()))
+    with Pool(envs, num_workers="auto", start_method=start_method) as pool:
         tried = set(diary.lines())
         assert len(tried) == 1
         assert str(pool.workers[0].pid) not in tried
@@ -190,6 +157,7 @@ class ShownEnv(HookedEnv):
         ([HookedEnv, ShownEnv], {}, 1e9, "their factories differ"),
         ([ShownEnv] * 2, {}, 1e9, "it shows itself on a screen"),
         ([HookedEnv] * 2, {"backend": "thread"}, 1e9, "in this process"),
+        ([HookedEnv] * 3, {"spares": 1}, 1e9, "spares"),
     ],
 )
 def test_envs_that_are_not_tried_are_built_once_in_a_worker_each(
@@ -210,13 +178,7 @@ def test_envs_that_are_not_tried_are_built_once_in_a_worker_each(
         assert why in str(pool.choice)
         expected = [f"build {i} WorkerInfo(index={i}, num_workers={n}, env_ids=({i},), device=None)" for i in range(n)]
         assert sorted(diary.lines()) == expected
-        assert pool.reset().obs[:, 0].tolist() == list(range(n))
-
-
-def test_auto_gives_each_spare_a_worker() -> None:
-    with Pool([CountingEnv] * 3, num_workers="auto", spares=1) as pool:
-        assert pool.num_workers == 3
-        assert "spares" in str(pool.choice)
+        assert pool.reset().obs[:, 0].tolist() == list(range(pool.num_envs))
 
 
 @pytest.mark.parametrize("faults", ["raise", "restart"])
@@ -313,45 +275,23 @@ def test_a_failed_trial_does_not_fail_the_start(
 ) -> None:
     """An env that fails only in the trial is started as if there had been no trial."""
     monkeypatch.setattr(auto, "PATIENCE_SECONDS", 1.0)
-    main = os.getpid()
-
-    def in_trial(env: Any, *arguments: Any) -> Any:
-        if os.getpid() != main and not (tmp_path / "over").exists():
-            return hook(env, *arguments)
-        return None
-
-    real = auto.choose
-
-    def choose(*found: Any) -> WorkerChoice:
-        (tmp_path / "over").touch()
-        return real(*found)
-
-    monkeypatch.setattr(auto, "choose", choose)
-    envs = hooked(2, (0, 1), **{phase: in_trial})
+    envs = hooked(2, (0, 1), **{phase: once(tmp_path / "acted", hook)})
     with Pool(envs, num_workers="auto", backend=backend, start_method=None if backend == "auto" else "fork") as pool:
         if why:
             assert pool.num_workers == 2
             assert re.search(f"cannot be measured .*{why}", str(pool.choice))
         assert pool.reset().obs[:, 0].tolist() == [0, 1]
         assert pool.step([1, 2]).rewards.tolist() == [1, 2]
-        (tmp_path / "over").touch()
 
 
-def test_an_interrupt_in_the_trial_leaves_no_process(script: Any) -> None:
-    program: Script = script(
-        """
-gate = Gate(Path(os.environ["REMUDA_TEST"]))
-threading.Thread(target=lambda: (gate.await_arrival(), say("stepping")), daemon=True).start()
-try:
-    Pool(hooked(2, (0, 1), step=lambda *_: gate.wait()), num_workers="auto")
-except KeyboardInterrupt:
-    say("interrupted")
-"""
-    )
-    assert program.read_line() == "stepping"
-    program.process.send_signal(signal.SIGINT)
-    assert program.read_line() == "interrupted"
-    assert program.await_end()[0] == 0
+@pytest.mark.usefixtures("patient")
+def test_an_interrupt_in_the_trial_leaves_no_process(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    onlooker = threading.Thread(target=lambda: (gate.await_arrival(), os.kill(os.getpid(), signal.SIGINT)))
+    onlooker.start()
+    with pytest.raises(KeyboardInterrupt):
+        Pool(hooked(2, (0, 1), step=lambda *_: gate.wait()), num_workers="auto")
+    onlooker.join()
 
 
 def test_wrong_numbers_of_workers_are_refused() -> None:
@@ -362,3 +302,119 @@ def test_wrong_numbers_of_workers_are_refused() -> None:
         Pool([], num_workers="auto")
     with pytest.raises(ValueError, match="expected backend to be one of .*'auto'"):
         Pool(counting(3), backend="cloud")  # type: ignore[arg-type]
+
+
+# -- the choice from measurements --------------------------------------------------------------------------------
+
+MICROSECOND = 1e-6
+
+
+def measured(wall: float, cpu: float | None = None, obs_bytes: int = 16) -> Measured:
+    """Returns the cost of a step. `wall` and `cpu` are microseconds."""
+    return Measured(StepCost(wall * MICROSECOND, (wall if cpu is None else cpu) * MICROSECOND), 1000, obs_bytes)
+
+
+NOOP, CARTPOLE, CHEETAH, MILLISECOND = measured(0.5), measured(4), measured(50), measured(1000)
+GAME = measured(5000, 100)
+IMAGE = measured(0.5, obs_bytes=1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("env", "num_envs", "cores", "workers"),
+    [
+        (NOOP, 8, 2, 1),  # a wake-up of the second worker costs more time than the worker saves
+        (CARTPOLE, 8, 2, 1),  # the second core is worth more to the policy
+        (CARTPOLE, 64, 2, 2),
+        (CARTPOLE, 64, 1, 1),
+        (CARTPOLE, 1, 8, 1),
+        (CHEETAH, 4, 2, 1),
+        (CHEETAH, 8, 2, 2),
+        (MILLISECOND, 8, 2, 2),  # steps use CPU time only, so the cores are the limit
+        (MILLISECOND, 64, 16, 16),
+        (MILLISECOND, 100, 8, 8),  # 16 workers would hardly be faster
+        (MILLISECOND, 2, 16, 2),  # there are at most as many workers as envs
+        (GAME, 8, 2, 8),  # the env only waits, so all envs can wait at the same time
+        (GAME, 64, 1, 64),
+        (IMAGE, 8, 2, 2),  # the step is cheap, but the worker has to write a large observation
+    ],
+)
+def test_the_choice_of_the_number_of_workers(env: Measured, num_envs: int, cores: int, workers: int) -> None:
+    chosen = choose(env, num_envs, cores)
+    assert (chosen.num_workers, chosen.backend) == (workers, "process")
+    assert f"{workers} worker" in str(chosen)
+    assert f"{cores} core" in str(chosen)
+
+
+@pytest.mark.parametrize(
+    ("env", "num_envs", "wake", "backend"),
+    [
+        (NOOP, 64, 20, "serial"),
+        (CARTPOLE, 8, 20, "serial"),
+        (CARTPOLE, 64, 20, "process"),
+        (CARTPOLE, 64, 100, "serial"),  # a busy machine
+        (CHEETAH, 8, 40, "process"),
+        (CHEETAH, 8, 200, "serial"),
+        (IMAGE, 8, 20, "process"),
+        (GAME, 2, 1000, "process"),
+        (GAME, 1, 1, "serial"),  # a single env
+        (GAME, 1, None, "process"),
+        (NOOP, 8, None, "process"),  # an option needs processes
+    ],
+)
+def test_the_caller_steps_the_envs_if_workers_save_little(
+    env: Measured, num_envs: int, wake: float | None, backend: str
+) -> None:
+    chosen = choose(env, num_envs, 2, None if wake is None else wake * MICROSECOND)
+    assert chosen.backend == backend
+    if backend == "serial":
+        assert chosen.num_workers == 1
+        assert f"to wake a worker {span(wake * MICROSECOND)}" in chosen.reason or "it is one env" in chosen.reason
+
+
+# -- factories that build the same kind of env -----------------------------------------------------------------
+
+
+def made(*arguments: Any, **named: Any) -> Callable[[], Any]:
+    return lambda: CountingEnv(*arguments, **named)
+
+
+def itself() -> Any:
+    """Returns a function that refers to itself through a closure cell."""
+
+    def build(again: bool = False) -> Any:
+        return build
+
+    return build
+
+
+ALIKE: list[tuple[Any, Any]] = [
+    (made(1), made(2)),
+    (made(None, length=3), made(2, length=4)),
+    (made("run-1/env-0.csv"), made("run-1/env-12.csv")),
+    (made({"ports": [1, 2], "name": "a"}), made({"ports": [3, 4], "name": "a"})),
+    (partial(CountingEnv, 1), partial(CountingEnv, 2)),
+    (partial(CountingEnv, tag=1), partial(CountingEnv, tag=2)),
+    (HookedEnv(1).poke, HookedEnv(2).poke),
+    (itself(), itself()),
+    (counting(2)[0], counting(2)[1]),
+]
+DIFFERENT: list[tuple[Any, Any]] = [
+    (CountingEnv, HookedEnv),
+    (lambda: CountingEnv(1), lambda: HookedEnv(1)),
+    (lambda: made("CartPole"), lambda: made("Pong")),
+    (made("CartPole-v1"), made("ALE/Pong-v5")),
+    (made(CountingEnv), made(LevelEnv)),
+    (made([1, 2]), made([1, 2, 3])),
+    (made({"map": "a"}), made({"map": "b"})),
+    (made(None), made("videos")),
+    (partial(CountingEnv, 1), partial(HookedEnv, 1)),
+    (HookedEnv(1).poke, HookedEnv(1).pid),
+    (made(b"a"), made(b"b")),
+]
+
+
+@pytest.mark.parametrize(("pair", "alike"), [*((pair, True) for pair in ALIKE), *((pair, False) for pair in DIFFERENT)])
+def test_factories_are_alike_if_they_build_the_same_kind_of_env(pair: tuple[Any, Any], alike: bool) -> None:
+    one, other = pair
+    assert are_alike([one, other]) == alike
+    assert are_alike([one, one, other]) == alike

@@ -203,10 +203,3 @@ def test_metadata_that_cannot_be_unpickled_is_an_env_error() -> None:
     odd = partial(HookedEnv, build=lambda env: setattr(env, "metadata", {"bad": Unloadable()}))
     with pytest.raises(EnvError, match=r"env 1 .*in build: expected spaces and metadata that can be unpickled"):
         Pool([CountingEnv, odd])
-
-
-def test_bounds_may_differ() -> None:
-    fns = [_with_spaces(spaces.Box(0, high, (2,)), spaces.Discrete(1 + high)) for high in (1, 2, 3)]
-    with Pool(fns, backend="serial") as pool:
-        assert [space.high[0] for space in pool.observation_spaces] == [1, 2, 3]  # type: ignore[attr-defined]
-        pool.reset()

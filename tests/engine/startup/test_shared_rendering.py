@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -129,17 +128,3 @@ def test_envs_in_wrappers_that_draw_have_their_own_workers(wrapper: str, tmp_pat
 
     with Pool([make] * 2, num_workers="auto") as pool:
         assert "it draws in its steps" in str(pool.choice)
-
-
-def test_a_handler_may_raise_the_warning_as_an_error() -> None:
-    class Raising(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            raise RuntimeError(record.getMessage())
-
-    handler = Raising(logging.WARNING)
-    logging.getLogger("remuda").addHandler(handler)
-    try:
-        with pytest.raises(RuntimeError, match="alone in its process"):
-            Pool(drawing(2), num_workers=1)
-    finally:
-        logging.getLogger("remuda").removeHandler(handler)

@@ -7,11 +7,11 @@ own measurements support the advice.
 from __future__ import annotations
 
 import logging
-import re
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,16 +19,12 @@ import gymnasium
 import numpy as np
 import pytest
 from accidents import leave, raise_value_error, wait_for_ever
-from hypothesis import given
-from hypothesis import strategies as st
 from made_up_stats import BATCHES, US, each, snapshot
 from pool_envs import HookedEnv, begun, counting
 from replays import at_step
 
 from remuda import FaultPolicy, Pool
-from remuda._engine.stats.choice import best_num_workers
-from remuda._engine.stats.verdict import advice, workers_verdict
-from remuda._worker.measuring import StepCost
+from remuda._engine.stats.verdict import advice
 from remuda.stats import Durations, PoolStats, Verdict
 
 MS = 1e-3
@@ -38,76 +34,50 @@ GAMES = [each(5 * MS)] * 8  # each env waits for its own game
 STOOD_STILL = Durations.of([1 * MS] * (BATCHES - 1) + [800 * MS])
 RESETS = Durations.of([300 * MS] * (BATCHES // 100))  # each episode has a hundred steps
 
+
+def seen(steps: list[Durations], workers: int, waited: float, own: float = 0.0, **options: Any) -> PoolStats:
+    """Returns statistics on two cores. `waited` and `own` are microseconds per batch."""
+    return snapshot(steps=steps, workers=workers, waited=waited * US, own=own * US, **options)
+
+
+MORE_ENVS, SPENT = "more envs a batch (16, say)", "see what a step spends its time on"
+ONE_SLOW = [each(1 * MS)] * 15 + [each(10 * MS)]
+SLOWED = [each(1 * MS)] * 10 + [STOOD_STILL] * 5 + [each(10 * MS)]  # the machine stood still for a moment
+REMOTE_GAMES = [each(23 * MS)] * 64
+CROWD = [each(23 * US)] * 64  # CartPoles
+ENV_15 = "env 15 takes 10 ms a step, the others 1 ms, and every batch of 10.1 ms waits for that; take the others'"
+
 CASES: dict[str, tuple[PoolStats, str, str]] = {
-    "a policy that takes ten times as long as the envs": (
-        snapshot(steps=CARTPOLES, workers=2, waited=50 * US, own=500 * US),
-        "policy",
-        "more envs a batch (16, say)",
-    ),
-    "a policy that takes as long as the envs": (
-        snapshot(steps=GAMES, workers=8, cpu=0.02, waited=5 * MS, own=6 * MS),
-        "policy",
-        "more envs a batch (16, say)",
-    ),
-    "envs that take a bit longer than the policy": (
-        snapshot(steps=GAMES, workers=8, cpu=0.02, waited=5.1 * MS, own=4 * MS),
-        "env step",
-        "pool.split(2)",
-    ),
-    "envs that keep all cores busy": (
-        snapshot(steps=[each(4 * MS)] * 4, workers=2, waited=8.1 * MS, own=0.1 * MS),
-        "env step",
-        "see what a step spends its time on",
-    ),
-    "one slow env among sixteen": (
-        snapshot(steps=[each(1 * MS)] * 15 + [each(10 * MS)], workers=16, cpu=0.02, waited=10.1 * MS),
-        "slow env",
-        "slow env: env 15 takes 10 ms a step, the others 1 ms, and every batch of 10.1 ms waits for that; take "
-        "the others' results without it: recv(min_envs=15)",
-    ),
-    "one slow env among sixteen that share workers": (
-        snapshot(steps=[each(1 * MS)] * 15 + [each(10 * MS)], workers=8, cpu=0.05, waited=11.5 * MS, own=2 * MS),
-        "slow env",
-        "min_envs=15",
-    ),
-    "one slow env among sixteen, on a machine that stood still for a moment": (
-        snapshot(
-            steps=[each(1 * MS)] * 10 + [STOOD_STILL] * 5 + [each(10 * MS)], workers=16, cpu=0.02, waited=10.8 * MS
-        ),
-        "slow env",
-        "min_envs=15",
-    ),
+    "a policy that takes ten times as long as the envs": (seen(CARTPOLES, 2, 50, 500), "policy", MORE_ENVS),
+    "a policy that takes as long as the envs": (seen(GAMES, 8, 5000, 6000, cpu=0.02), "policy", MORE_ENVS),
+    "envs that take a bit longer than the policy": (seen(GAMES, 8, 5100, 4000, cpu=0.02), "env step", "pool.split(2)"),
+    "envs that keep all cores busy": (seen([each(4 * MS)] * 4, 2, 8100, 100), "env step", SPENT),
+    "one slow env among sixteen": (seen(ONE_SLOW, 16, 10_100, cpu=0.02), "slow env", ENV_15),
+    "one slow env that shares a worker": (seen(ONE_SLOW, 8, 11_500, 2000, cpu=0.05), "slow env", "min_envs=15"),
+    "one slow env on a machine that stood still": (seen(SLOWED, 16, 10_800, cpu=0.02), "slow env", "min_envs=15"),
     "resets as long as three hundred steps": (
-        snapshot(steps=[each(1 * MS)] * 8, resets=[RESETS] * 8, workers=8, cpu=0.02, waited=24 * MS),
+        seen([each(1 * MS)] * 8, 8, 24_000, resets=[RESETS] * 8, cpu=0.02),
         "slow resets",
         "spares=8",
     ),
-    "sixty-four workers on two cores": (
-        snapshot(steps=[each(23 * US)] * 64, workers=64, waited=1400 * US, own=95 * US, queued=100 * US),
-        "worker count",
-        "num_workers=2",
-    ),
-    "one worker for eight games": (
-        snapshot(steps=GAMES, workers=1, cpu=0.01, waited=40 * MS, own=0.1 * MS),
-        "worker count",
-        "num_workers=8",
-    ),
-    "a serial pool whose policy takes as long as the envs": (
-        snapshot(steps=CARTPOLES, workers=1, waited=60 * US, own=50 * US, backend="serial"),
+    "sixty-four workers on two cores": (seen(CROWD, 64, 1400, 95, queued=100 * US), "worker count", "num_workers=2"),
+    "one worker for eight games": (seen(GAMES, 1, 40_000, 100, cpu=0.01), "worker count", "num_workers=8"),
+    "a serial pool with a policy as slow as the envs": (
+        seen(CARTPOLES, 1, 60, 50, backend="serial"),
         "env step",
-        "see what a step spends its time on",
+        SPENT,
     ),
     "resets, restarts and as many workers as envs on other machines": (
-        snapshot(steps=CARTPOLES, resets=[RESETS] * len(CARTPOLES), workers=8, waited=40 * MS, is_remote=True),
+        seen(CARTPOLES, 8, 40_000, resets=[RESETS] * len(CARTPOLES), is_remote=True),
         "transport",
         "pool.rollouts(policy)",
     ),
     "slow envs on other machines": (
-        snapshot(steps=[each(23 * MS)] * 64, workers=64, cpu=0.02, waited=24 * MS, is_remote=True),
+        seen(REMOTE_GAMES, 64, 24_000, cpu=0.02, is_remote=True),
         "env step",
         "in 64 workers of other machines",
     ),
-    "too little to say anything": (snapshot(steps=CARTPOLES, workers=2, waited=1.0, batches=3), "unknown", ""),
+    "too little to say anything": (seen(CARTPOLES, 2, 1e6, batches=3), "unknown", ""),
 }
 
 
@@ -134,30 +104,10 @@ def test_after_auto_no_other_number_of_workers_is_suggested(case: str, setup: di
     assert "num_workers=" not in verdict.text
 
 
-@given(st.floats(1 * US, 0.1), st.floats(0.01, 1), st.integers(1, 32), st.integers(1, 64), st.floats(1, 3), st.data())
-def test_the_suggested_number_of_workers_equals_that_of_auto(
-    wall: float, cpu: float, num_envs: int, cores: int, slack: float, data: st.DataObject
-) -> None:
-    """Tested only with at most one worker per core, where the verdict needs no estimate."""
-    num_workers = data.draw(st.integers(1, min(num_envs, cores)))
-    waited = slack * wall * -(-num_envs // num_workers)
-    stats = snapshot(
-        steps=[each(wall, 50)] * num_envs, workers=num_workers, cpu=cpu, waited=waited, batches=50, cores=cores
-    )
-    best = best_num_workers(StepCost(wall, wall * cpu), num_envs, cores)
-    verdict = stats.verdict
-    if verdict.cause == "worker count":
-        assert f"num_workers={best} " in verdict.text
-        assert best != num_workers
-
-
 @pytest.mark.parametrize("setup", [{"autoreset": "background"}, {"spares": 2}])
 def test_resets_without_waiting_are_not_the_cause(setup: dict[str, Any]) -> None:
-    steps = [each(1 * MS)] * 8
-    assert snapshot(steps=steps, resets=[RESETS] * 8, workers=8, cpu=0.02, waited=1.1 * MS, **setup).verdict.cause in {
-        "env step",
-        "unknown",
-    }
+    stats = seen([each(1 * MS)] * 8, 8, 1100, resets=[RESETS] * 8, cpu=0.02, **setup)
+    assert stats.verdict.cause in {"env step", "unknown"}
 
 
 @pytest.mark.parametrize("options", [{"faults": "restart"}, {"max_worker_memory": "1GiB"}])
@@ -174,34 +124,22 @@ def test_pools_that_keep_envs_apart_get_no_advice_to_share_workers(options: Any)
 # -- advice ----------------------------------------------------------------------------------------------
 
 
-CROWD = [each(23 * US)] * 64  # CartPoles
 FASTER = "num_workers={} should be faster"
-TEXT = (
-    "remuda: worker count: of 1.5 ms a batch, your program waits 1.4 ms for 64 envs in 64 workers on 2 "
-    "cores, a step of which takes 23 us of CPU and 0 us of waiting; num_workers=2 should be faster. "
-    "(num_workers='auto' measures and chooses; log_advice=False keeps this quiet, "
-    "and pool.stats() has the details.)"
-)
+TEXT = "remuda: worker count: of 1.5 ms a batch, your program waits 1.4 ms for 64 envs in 64 workers on 2 cores, a step"
 VECTORS = {"cores": 4, "vector_size": 2}  # four vector envs of two envs each
-
-
-def seen(steps: list[Durations], workers: int, waited: float, own: float = 95, **options: Any) -> PoolStats:
-    """Returns statistics on two cores. `waited` and `own` are microseconds per batch."""
-    return snapshot(steps=steps, workers=workers, waited=waited * US, own=own * US, **options)
 
 
 @pytest.mark.parametrize(
     ("stats", "text"),
     [
-        (seen(CROWD, 64, 1400), TEXT),
-        (seen(CROWD, 64, 1400, own=1595), None),  # the policy takes as long as the envs
-        (seen(CROWD, 64, 300, own=1195), None),  # the pool waits for too little of the time
-        (seen(CROWD, 2, 1400), None),  # the pool has too few workers to save much
-        (seen(GAMES, 1, 40_000, cpu=0.01), FASTER.format(8)),
-        (seen(GAMES, 1, 40_000, own=960_000, cpu=0.01), None),
-        (seen([each(1000 * US)] * 8, 8, 4000), None),  # all cores are busy
-        (seen([each(4 * US)] * 4, 4, 50, own=45), None),
-        (seen([each(10_000 * US)] * 8, 1, 40_400, **VECTORS), "for 4 vector envs in 1 worker on 4 cores"),
+        (seen(CROWD, 64, 1400, 95), TEXT),
+        (seen(CROWD, 64, 1400, 1595), None),  # the policy takes as long as the envs
+        (seen(CROWD, 64, 300, 1195), None),  # the pool waits for too little of the time
+        (seen(CROWD, 2, 1400, 95), None),  # the pool has too few workers to save much
+        (seen(GAMES, 1, 40_000, 95, cpu=0.01), FASTER.format(8)),
+        (seen([each(1 * MS)] * 8, 8, 4000, 95), None),  # all cores are busy
+        (seen([each(4 * US)] * 4, 4, 50, 45), None),
+        (seen([each(10 * MS)] * 8, 1, 40_400, 95, **VECTORS), "for 4 vector envs in 1 worker on 4 cores"),
         (seen(GAMES, 1, 40_000, cpu=0.01) - seen(GAMES, 1, 40_000, cpu=0.01), None),  # there is no measurement
     ],
 )
@@ -211,53 +149,29 @@ def test_advice_is_given_only_where_fewer_or_more_workers_are_faster(stats: Pool
     assert text is None or text in str(given)
 
 
-@given(st.floats(1, 1e6), st.floats(0, 1e6), st.floats(0.1, 1e5), st.floats(0.01, 1), st.integers(1, 64), st.data())
-def test_no_advice_if_the_program_waits_less_than_half_of_the_time(
-    waited: float, own: float, step: float, cpu: float, cores: int, data: st.DataObject
-) -> None:
-    num_envs = data.draw(st.integers(1, 64))
-    workers = data.draw(st.integers(1, num_envs))
-    stats = seen([each(step * US, 20)] * num_envs, workers, waited, own, cpu=cpu, cores=cores, batches=20)
-    text = advice(stats)
-    if stats.caller.waiting < stats.seconds / 2:
-        assert text is None
-    if text is not None:
-        verdict = workers_verdict(stats)
-        assert verdict is not None
-        assert verdict.text in text
-        (suggested,) = re.findall(r"num_workers=(\d+) should", text)
-        assert int(suggested) != stats.setup.num_workers
-        assert 1 <= int(suggested) <= num_envs
-
-
 # -- when ----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def advice_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    """The log of a process without earlier advice, in which every pool has advice to give."""
+@pytest.mark.parametrize(
+    ("options", "texts"),
+    [
+        ({}, ["do something else"]),
+        ({"log_advice": False}, []),
+        ({"num_workers": "auto"}, []),
+        ({"backend": "serial"}, []),
+    ],
+)
+def test_a_process_logs_advice_once_and_never_where_it_is_turned_off_or_of_no_use(
+    options: Any, texts: list[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("remuda._engine.pool.pool.advice", lambda *_: "do something else")
     monkeypatch.setattr("remuda._engine.stats.verdict._said", [])
     caplog.set_level(logging.WARNING, "remuda")
-    return caplog
-
-
-def run(**options: Any) -> None:
-    with begun(counting(1), **{"backend": "thread", **options}) as pool:
-        for _ in range(600):
-            pool.step([0])
-
-
-def test_a_process_logs_advice_once(advice_log: pytest.LogCaptureFixture) -> None:
-    run()
-    run()
-    assert [record.getMessage() for record in advice_log.records] == ["do something else"]
-
-
-@pytest.mark.parametrize("options", [{"log_advice": False}, {"num_workers": "auto"}, {"backend": "serial"}])
-def test_no_advice_where_it_is_turned_off_or_of_no_use(options: Any, advice_log: pytest.LogCaptureFixture) -> None:
-    run(**options)
-    assert advice_log.records == []
+    for _ in range(2):
+        with begun(counting(1), **{"backend": "thread", **options}) as pool:
+            for _ in range(600):
+                pool.step([0])
+    assert [record.getMessage() for record in caplog.records] == texts
 
 
 # -- causes that are planted in real pools, large enough to dominate all others --------------------------
@@ -289,10 +203,8 @@ SLOW_RESETS = [sleeper(SHORT, reset=LONG, length=4 + env) for env in range(4)]
     ("env_fns", "options", "cause", "texts"),
     [
         (SLOW_ENV, {"num_workers": 8}, "slow env", ("env 5 takes", "min_envs=7")),
-        (SLOW_ENV, {"num_workers": 8, "backend": "thread"}, "slow env", ("env 5 takes", "min_envs=7")),
         (SLOW_RESETS, {"num_workers": 4}, "slow resets", ("spares=",)),
         ([sleeper(0.0)] * 2, {"policy": LONG, "num_workers": 2}, "policy", ()),
-        ([sleeper(0.0)] * 2, {"policy": LONG, "backend": "serial"}, "policy", ()),
         ([sleeper(LONG / 4)] * 8, {"num_workers": 1}, "worker count", ("num_workers=8",)),
         ([sleeper(LONG)] * 4, {"num_workers": 4}, "env step", ()),  # all envs wait at the same time
     ],
@@ -301,11 +213,6 @@ def test_the_verdict_names_the_cause(env_fns: Any, options: Any, cause: str, tex
     verdict = verdict_of(env_fns, **options)
     assert verdict.cause == cause, verdict
     assert all(text in verdict.text for text in texts)
-
-
-def test_with_spares_slow_resets_are_not_the_cause() -> None:
-    verdict = verdict_of([sleeper(SHORT, reset=LONG, length=4)] * 6, spares=2)
-    assert verdict.cause != "slow resets", verdict
 
 
 def returning_infos(info: Callable[[], dict[str, Any]], length: int = 1_000_000) -> Callable[[], Any]:
@@ -366,12 +273,6 @@ def test_neither_infos_with_columns_nor_observations_count_as_pickled_infos(env_
     assert stats.verdict.cause != "infos"
 
 
-def failing(how: Callable[[], Any], every: int) -> Callable[[], Any]:
-    """Returns a factory of envs that are slow to build and fail in step `every` of each episode."""
-
-    return lambda: HookedEnv(step=at_step(every, how), build=lambda _: time.sleep(LONG))
-
-
 @pytest.mark.parametrize(
     ("how", "backend"),
     [(wait_for_ever, "process"), (leave, "process"), (raise_value_error, "thread")],
@@ -379,7 +280,8 @@ def failing(how: Callable[[], Any], every: int) -> Callable[[], Any]:
 def test_the_verdict_names_faults(how: Any, backend: Any) -> None:
     deadline = {"step_timeout": 0.5} if how is wait_for_ever else {}
     policy = FaultPolicy("restart", max_restarts=100, **deadline)
-    verdict = verdict_of([failing(how, 4)] * 2, backend=backend, faults=policy)
+    slow_to_build = partial(HookedEnv, step=at_step(4, how), build=lambda _: time.sleep(LONG))
+    verdict = verdict_of([slow_to_build] * 2, backend=backend, faults=policy)
     assert verdict.cause == "faults", verdict
     assert "min_envs=1" in verdict.text
 
