@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -17,12 +15,10 @@ from typing import Any
 import pytest
 from accidents import raise_value_error
 from arena_views import arenas
-from pool_envs import counting, hooked
-from programs import collect, holdings, kill, pids_of
+from pool_envs import CountingEnv, DiceEnv, counting, hooked
+from programs import collect, holdings, kill
 
-from remuda import EnvError, Pool, StartTimeoutError, WorkerDiedError
-from remuda._engine.engine import Engine
-from remuda._relay.stacks import stack_of
+from remuda import EnvError, Pool, SpaceMismatchError, StartTimeoutError, WorkerDiedError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 
@@ -67,6 +63,11 @@ def kill_a_worker(options: Any) -> None:
             pool.step([1, 2])
 
 
+def envs_do_not_fit(options: Any) -> None:
+    with pytest.raises(SpaceMismatchError):
+        Pool([CountingEnv, DiceEnv], **options)
+
+
 def failing_build(build: Callable[[Any], Any], error: type[Exception], **more: Any) -> Callable[[Any], None]:
     def fail(options: Any) -> None:
         with pytest.raises(error):
@@ -80,6 +81,7 @@ ENDS: dict[str, Callable[[Any], None]] = {
     "drop without close": forget,
     "a factory raises": failing_build(raise_value_error, EnvError),
     "a factory hangs": failing_build(lambda env: signal.pause(), StartTimeoutError, start_timeout=0.5),
+    "envs do not fit": envs_do_not_fit,
     "a worker dies in build": failing_build(lambda env: os.kill(os.getpid(), signal.SIGKILL), WorkerDiedError),
     "terminate": terminate,
     "a worker is killed": kill_a_worker,
@@ -89,7 +91,7 @@ IN_PROCESSES = [
     *zip(list(ENDS)[1:], cycle(["fork", "forkserver"])),
     ("a worker dies in build", "spawn"),
 ]
-IN_THIS_PROCESS = product(("close", "drop without close", "a factory raises"), ("thread", "serial"))
+IN_THIS_PROCESS = product(("close", "drop without close", "a factory raises", "envs do not fit"), ("thread", "serial"))
 # A certain leak occurs each time, and `make soak` finds the rare ones.
 TIMES = {"forkserver": 3, "fork": 3, "spawn": 1, "thread": 10, "serial": 10}
 
@@ -134,55 +136,6 @@ def test_a_kept_error_holds_no_shared_memory_of_a_closed_pool(fail: Callable[[Po
     collect()
     assert kept.tb is not None
     assert not arenas()
-
-
-@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
-def test_an_error_at_the_end_of_a_start_leaks_nothing(
-    error: type[BaseException], backend: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The error and its traceback are kept beyond the call."""
-
-    def fail(*_: Any) -> None:
-        raise error
-
-    close({"backend": backend})
-    with nothing_left():
-        for name in ("publish", "_pids"):
-            with monkeypatch.context() as patch, pytest.raises(error) as raised:
-                patch.setattr(Engine, name, fail)
-                Pool(counting(2), backend=backend)
-            assert raised.tb is not None
-
-
-class Untidy(str):
-    """A string that runs the garbage collector when it is pickled."""
-
-    __slots__ = ()
-
-    def __reduce__(self) -> Any:
-        gc.collect()
-        return str, (str(self),)
-
-
-def test_a_forgotten_pool_may_end_while_another_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The garbage collector runs while the new pool requests a worker of the fork server, which has other workers to
-    reap.
-    """
-    pool = Pool(counting(2))
-    pids = pids_of(pool)
-    monkeypatch.setattr(sys, "argv", [Untidy("program")])  # part of the request for a worker
-    gc.disable()  # the collection happens only within the request
-    try:
-        loop: list[Any] = [pool]
-        loop.append(loop)
-        del pool, loop
-        with Pool(counting(1)) as other:
-            assert other.reset().obs[:, 0].tolist() == [0]
-            collect()
-            assert not any(Path(f"/proc/{pid}").exists() for pid in pids)  # the fork server has reaped them
-    finally:
-        gc.enable()
 
 
 # -- exceptions that envs keep, whose tracebacks hold the worker's frames -----------------------------------
@@ -234,23 +187,3 @@ def test_an_exception_is_freed_with_the_pool(make: Any, backend: Any) -> None:
     del pool
     collect()
     assert not arenas()
-
-
-# -- stacks of workers -----------------------------------------------------------------------------------
-
-NOT_SO_FAR = """
-import os
-os.memfd_create("remuda-stacks")
-print("there", flush=True)
-input()
-"""
-
-
-def test_a_worker_that_is_still_starting_has_no_stack_and_nothing_stays_open() -> None:
-    with subprocess.Popen([sys.executable, "-c", NOT_SO_FAR], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"there\n"
-        before = holdings()
-        assert stack_of(process.pid) == ""
-        assert holdings() == before
-        process.communicate(b"\n")

@@ -6,11 +6,10 @@ import os
 import signal
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pool_envs import DiceEnv, Gate, HookedEnv, counting, gated, hooked
+from pool_envs import DiceEnv, HookedEnv, counting, hooked
 from programs import collect
 
 from remuda import EnvError, Pool, SpaceMismatchError, worker_info
@@ -21,21 +20,6 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processe
 
 def pool_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("remuda-")]
-
-
-def test_close_does_not_wait_for_a_stuck_thread(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    pool = Pool(gated([None, gate]), backend="thread")
-    pool.reset()
-    pool.send([1, 2])
-    gate.await_arrival()
-    pool.close(timeout=0.01)
-    assert pool.closed
-    stuck = [thread for thread in pool_threads() if thread.name == "remuda-1"]
-    gate.open()
-    for thread in stuck:
-        thread.join()
-    assert not any(worker.is_alive() for worker in pool.workers)
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])

@@ -15,7 +15,7 @@ from pairs import each
 from pool_envs import counting, hooked
 
 from remuda import FaultPolicy, Pool, RestartLimitError, WorkerDiedError
-from remuda._relay.output import KEPT, Output, open_outputs
+from remuda._relay.output import KEPT
 
 START_METHODS = ("forkserver", "spawn", "fork")
 
@@ -154,22 +154,7 @@ def test_the_last_lines_of_a_fault_stand_once(caplog: pytest.LogCaptureFixture) 
         assert "it exited with code 3" in text
         assert "line of the simulator" not in text
     assert [record.getMessage().count("line of the simulator") for record in caplog.records] == [1, 1]
-
-
-@pytest.mark.parametrize("kind", ["capture", "directory"])
-def test_the_output_of_a_slot_is_kept_and_the_tail_is_that_of_its_process(kind: str, tmp_path: Path) -> None:
-    (output,) = open_outputs(tmp_path if kind == "directory" else kind, 1)
-    assert output.fd is not None
-    os.write(output.fd, b"of the first\n")
-    assert output.output_tail() == "of the first"
-    output.begin()
-    assert output.output_tail() == ""
-    os.write(output.fd, b"of the second\n")
-    assert (output.output_tail(), output.read()) == ("of the second", "of the first\nof the second\n")
-    output.release()
-    output.release()
-    assert output.read() == "of the first\nof the second\n"
-    assert Output(None).read() == Output(None).output_tail() == ""
+    assert pool.workers[1].output() == 2 * "line of the simulator\n"
 
 
 # -- directories -----------------------------------------------------------------------------------------

@@ -1,24 +1,20 @@
-"""Datagrams may be garbage, and log handlers may raise or use the pool."""
+"""Records may be garbage, and log handlers may raise or use the pool."""
 
 from __future__ import annotations
 
 import logging
 import os
-import pickle
-import socket
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pool_envs import counting, hooked
+from pool_envs import Gate, counting, hooked
 from programs import Script
 from relayed import log, texts
 
 from remuda import Pool
-from remuda._relay.receiver import Relay
-from remuda._relay.records import dump_record
-
-# -- datagrams that are no records -----------------------------------------------------------------------
 
 
 class Unloadable:
@@ -28,38 +24,21 @@ class Unloadable:
         return int, ("no number",)
 
 
-def send_to_relay(*datagrams: bytes) -> Relay:
-    """Returns a relay to which these datagrams were sent."""
-    relay = Relay()
-    with socket.socket(fileno=os.dup(relay.sending_end)) as other:
-        for datagram in datagrams:
-            other.send(datagram)
-    return relay
-
-
-def close_and_drain(relay: Relay) -> None:
-    relay.close()
-    relay.drain()
-
-
-def datagram(**attributes: Any) -> bytes:
-    record = logging.makeLogRecord({"name": "test.env", "levelno": 20, "msg": "hello", **attributes})
-    return dump_record(record, 0, 0)
-
-
-@pytest.mark.parametrize("bad", [b"hello", datagram()[:-20], datagram(extra=Unloadable()), pickle.dumps(5)])
-def test_a_datagram_that_is_no_record_is_dropped_and_reported(
-    bad: bytes, log_records: list[Any], capsys: pytest.CaptureFixture[str]
+def test_a_record_that_cannot_be_unpickled_is_dropped_and_reported(
+    log_records: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    close_and_drain(send_to_relay(bad, datagram()))
-    *reports, hello = log_records
-    assert hello.getMessage() == "hello"
-    assert [(report.name, report.levelno) for report in reports] == [("remuda", logging.WARNING)] * len(reports)
-    said = "".join(report.getMessage() for report in reports) or capsys.readouterr().err
-    assert ("TypeError" if bad == pickle.dumps(5) else "cannot be unpickled here was dropped") in said
+    def log_something(env: Any, extra: Any) -> None:
+        logging.getLogger("test.env").info("lost", extra={"mine": extra()})
+        logging.getLogger("test.env").info("hello")
 
-
-# -- the parent's handlers -------------------------------------------------------------------------------
+    with Pool(counting(1)) as pool:
+        pool.apply(log_something, Unloadable)
+    report, hello = log_records
+    assert (report.name, report.levelno, hello.getMessage()) == ("remuda", logging.WARNING, "hello")
+    assert "cannot be unpickled here was dropped, in place of a log record (ValueError" in report.getMessage()
+    for handler in (log_records, caplog):
+        handler.clear()  # the report refers to the exception, whose traceback refers to the pool
+    del report
 
 
 @pytest.mark.parametrize("start_method", ["forkserver", "fork"])
@@ -114,25 +93,37 @@ def test_later_records_arrive_after_an_interrupted_handler(log_records: list[Any
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    relay = send_to_relay(datagram(msg="one"), datagram(msg="two"))
+    def log_twice(env: Any) -> None:
+        for text in ("one", "two"):
+            logging.getLogger("test.env").info(text)
+
     reaction(interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        relay.drain()
-    relay.close()
-    close_and_drain(relay)
+    with pytest.raises(KeyboardInterrupt), Pool(counting(1)) as pool:
+        pool.apply(log_twice)
     assert texts(log_records) == ["two"]
 
 
-def test_records_of_a_forked_child_of_an_env_arrive(log_records: list[Any]) -> None:
+def test_a_forked_child_of_an_env_sends_its_own_records_alone(
+    log_records: list[Any], reaction: Any, tmp_path: Path
+) -> None:
+    """Records of the worker wait for room in the socket when it forks, because a handler holds up the first one."""
+    gate = Gate(tmp_path)
+
     def fork(env: Any) -> None:
-        logging.getLogger("test.env").info("parent")
+        for i in range(900):
+            logging.getLogger("test.env").info("%d %s", i, "x" * 4000)
         pid = os.fork()
         if pid == 0:
             logging.getLogger("test.env").info("child")
+            for thread in threading.enumerate():
+                if thread is not threading.current_thread():
+                    thread.join()  # it has sent what waited in the child
             os._exit(0)
+        gate.wait()
         os.waitpid(pid, 0)
 
+    reaction(gate.let_pass)
     with Pool(counting(1)) as pool:
         pool.apply(fork)
-    assert texts(log_records) == ["parent", "child"]
-    assert log_records[0].process != log_records[1].process
+    assert sorted(text.split()[0] for text in texts(log_records)) == sorted([*map(str, range(900)), "child"])
+    assert len({record.process for record in log_records}) == 2

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 from pool_envs import Gate, counting, hooked
@@ -17,8 +15,6 @@ from relayed import log, texts
 from remuda import Pool
 from remuda._relay.records import MAX_BYTES, dump_record
 from remuda._relay.sender import RelayHandler
-
-Narrow: TypeAlias = tuple[socket.socket, RelayHandler]
 
 
 def test_a_flood_of_records_blocks_no_env_and_losses_are_counted(
@@ -53,65 +49,16 @@ def test_a_flood_of_records_blocks_no_env_and_losses_are_counted(
     assert texts(log_records)[-1] == "after the flood"
 
 
-@pytest.fixture
-def narrow() -> Iterator[Narrow]:
-    """Yields a socket, and a handler that sends to it until the small buffer of the socket is full."""
-    ours, sending_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    sending_end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the smallest possible buffer
-    ours.settimeout(60)
-    yield ours, RelayHandler(sending_end, 7)
-    ours.close()
-    sending_end.close()
-
-
-def fill(handler: RelayHandler) -> int:
-    """Sends datagrams until one has to wait. Returns the number of datagrams."""
-    count = 0
-    while not handler._queue:
-        handler.send(b"%d" % count)
-        count += 1
-    return count
-
-
-def test_datagrams_wait_until_the_socket_has_room(narrow: Narrow) -> None:
-    """They are sent later, without another call of the handler."""
-    ours, handler = narrow
+def test_datagrams_that_wait_for_room_are_sent_without_another_call_of_the_handler() -> None:
+    reader, writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    writer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the smallest possible buffer
     datagrams = [b"%d" % i for i in range(900)]
-    for datagram in datagrams:
-        handler.send(datagram)
-    assert [ours.recv(100) for _ in datagrams] == datagrams
-
-
-def test_a_flush_waits_no_longer_than_its_timeout_and_not_for_a_closed_receiver(narrow: Narrow) -> None:
-    ours, handler = narrow
-    count = fill(handler)
-    handler.flush(0.001)
-    assert handler._queue
-    reader = threading.Thread(target=lambda: [ours.recv(100) for _ in range(count)])
-    reader.start()
-    handler.flush(60)
-    assert not handler._queue
-    reader.join()
-    fill(handler)
-    ours.close()
-    handler.send(b"more")
-    handler.flush(60)
-    assert not handler._queue
-
-
-def test_a_forked_child_does_not_send_waiting_datagrams_again(narrow: Narrow) -> None:
-    _, handler = narrow
-    fill(handler)
-    handler.acquire()  # the forked child inherits the held lock, and its holder does not exist there
-    pid = os.fork()
-    if pid == 0:
-        helper = threading.Thread(target=handler.flush, args=(60,))
-        helper.start()
-        helper.join()
-        os._exit(len(handler._queue))
-    handler.release()
-    assert os.waitpid(pid, 0)[1] == 0
-    assert handler._queue
+    with reader, writer:
+        handler = RelayHandler(writer, 7)
+        for datagram in datagrams:
+            handler.send(datagram)
+        handler.flush(0.001)  # does not wait for the reader
+        assert [reader.recv(100) for _ in datagrams] == datagrams
 
 
 def test_giant_records_are_cut_and_marked(log_records: list[Any]) -> None:

@@ -44,30 +44,6 @@ def template_of(pool: Pool) -> int:
 # -- nothing forks beside the program ---------------------------------------------------------------------
 
 
-def test_a_learner_multiplies_matrices_while_workers_restart(start_method: Any, script: Callable[..., Script]) -> None:
-    kills = 2 if start_method == "spawn" else 6  # a new interpreter takes long
-    run = script(
-        f"""
-matrix = np.random.default_rng(0).random((500, 500))
-matrix @ matrix  # starts the threads of the library
-faults = FaultPolicy("restart", backoff=0, max_restarts=1000)
-with Pool(counting(2), start_method="{start_method}", faults=faults) as pool:
-    pool.reset()
-    for _ in range({kills}):
-        before = pids(pool)
-        os.kill(before[0], signal.SIGKILL)
-        while pool.workers[0].pid in (before[0], None):
-            matrix @ matrix
-        while pool.step([1, 1]).rewards.sum() < 2:
-            matrix @ matrix
-    say(pool.stats().restarts)
-""",
-        OPENBLAS_NUM_THREADS="2",
-    )
-    assert run.read_line() == kills
-    assert run.await_end()[0] == 0
-
-
 @pytest.mark.parametrize("renew_every", [None, 1])
 def test_handlers_of_forks_are_called_only_when_the_pool_is_made(
     renew_every: int | None, script: Callable[..., Script]
@@ -261,21 +237,6 @@ def test_the_end_of_a_template_is_reported_by_failed_restarts(
         assert [fault.env_id for fault in caught.value.faults] == [1, 1, 1]
         assert [pool.workers[index].is_alive() for index in range(3)] == [True, False, True]
     assert not any(worker.is_alive() for worker in pool.workers)
-
-
-def test_a_template_that_ends_in_a_fork_is_reported(script: Callable[..., Script]) -> None:
-    run = script("""
-OWNER = os.getpid()
-os.register_at_fork(before=lambda: os.getpid() == OWNER or os._exit(3))
-try:
-    Pool(counting(2), start_method="fork")
-except RemudaError as error:
-    say(str(error))
-""")
-    assert run.read_line().startswith(
-        "worker 0 could not be started: the process that forks workers died: it exited with code 3"
-    )
-    assert run.await_end() == (0, "", "")
 
 
 def test_a_template_killed_while_it_forks_ends_the_start(script: Callable[..., Script], tmp_path: Path) -> None:

@@ -6,12 +6,11 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 from control_group import ControlGroup
-from pool_envs import Gate, TextEnv, counting, hooked
+from pool_envs import TextEnv, counting
 from programs import Watched, await_sleep, collect, holdings, kill, pids_of
 
 from remuda import CloseTimeoutError, Pool, RemudaError, WorkerDiedError
@@ -94,21 +93,3 @@ def test_close_reports_simulators_that_do_not_end(
     assert (raised.value.pids, raised.value.workers) == ((pid,), ())
     freezer.set("freezer.state", "THAWED")
     watched.await_end()
-
-
-def test_close_ends_hung_workers(tmp_path: Path) -> None:
-    """The envs do not answer, and ignore SIGTERM."""
-
-    def step(env: Any, action: Any) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        gate.wait()
-        signal.pause()
-
-    gate = Gate(tmp_path)
-    pool = Pool(hooked(3, step=step))
-    pool.reset()
-    pool.send([1, 2, 3])
-    gate.let_pass()
-    pool.close(timeout=0)
-    assert [worker.exitcode for worker in pool.workers][1] == -signal.SIGKILL
-    assert not any(worker.is_alive() for worker in pool.workers)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pairs import covering
 from pool_envs import Gate
-from programs import Script, await_sleep
+from programs import Script
 
 START_METHODS = ("forkserver", "spawn", "fork")
 
@@ -51,57 +51,6 @@ fns = hooked(3, {phase}=lambda *_: (gate.wait(), wait_for_ever()))
     assert err.count("KeyboardInterrupt") == 1, err
     assert out == ""
     assert code == -signal.SIGINT
-
-
-def test_a_pool_stays_usable_after_ctrl_c(script: Callable[..., Script], tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    run = script(f"""
-gate = {gate!r}
-with Pool(gated([None, gate])) as pool:
-    pool.reset()
-    try:
-        pool.step([1, 2])
-    except KeyboardInterrupt:
-        say(pool.pending)
-    say(pool.recv().rewards.tolist())
-    say(pool.call("tag"))
-""")
-    gate.await_arrival()
-    os.killpg(run.process.pid, signal.SIGINT)
-    assert run.read_line() == 2
-    gate.open()
-    assert run.read_line() == [1, 2]
-    assert run.read_line() == [0, 1]
-    assert run.await_end() == (0, "", "")
-
-
-def test_ctrl_c_within_a_message_does_not_disturb_the_next_one(script: Callable[..., Script]) -> None:
-    """The worker is stopped within a long answer, and the interrupt arrives while the pool waits for the rest."""
-    run = script("""
-with Pool([TextEnv, TextEnv]) as pool:
-    pool.reset()
-    say(pids(pool))
-    slow = pool.apply_async(lambda env: b"x" * 50_000_000, env_ids=[0])
-    os.kill(os.getpid(), signal.SIGSTOP)  # until the worker is stopped in the middle of its answer
-    try:
-        slow.result()
-        say("whole")
-    except KeyboardInterrupt:
-        say("interrupted")
-    say([len(answer) for answer in slow.result()])
-    say(len(pool.step(("a", "b")).obs))
-""")
-    pid, _ = run.read_line()
-    await_sleep(pid)  # the answer is larger than the socket's buffer, so the worker sleeps
-    os.kill(pid, signal.SIGSTOP)
-    run.process.send_signal(signal.SIGCONT)
-    await_sleep(run.process.pid)
-    os.killpg(run.process.pid, signal.SIGINT)
-    assert run.read_line() == "interrupted"
-    os.kill(pid, signal.SIGCONT)
-    assert run.read_line() == [50_000_000]
-    assert run.read_line() == 2
-    assert run.await_end() == (0, "", "")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from programs import Script
 
 from remuda import _core
@@ -52,37 +51,13 @@ say(Path({str(tmp_path / "listing")!r}).read_text().splitlines())
     assert listings == ["[]"] * 3 * 5
 
 
-def is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
-
-
 def test_descriptors_are_closed_once() -> None:
-    opened: list[int] = []
-
-    def dup(fd: int) -> int:
-        opened.append(os.dup(fd))
-        return opened[-1]
-
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        _core.Descriptors(map(dup, [0, 1, -1, 0]))
-    assert [is_open(fd) for fd in opened] == [False, False]
     fds = _core.Descriptors(map(os.dup, [0, 1]))
-    first, second = fds
-    assert (fds[0], fds[1]) == (first, second)
+    first, _ = fds
     assert fds.take_first() == first
-    assert (list(fds), is_open(first), is_open(second)) == ([second], True, True)
-    os.close(first)
+    os.close(first)  # raises if it was closed
     fds.close()
-    assert (list(fds), is_open(second)) == ([], False)
-    with open(os.dup(0)) as other:  # may have the same number, and must not be closed again
+    with open(os.dup(0)) as other:  # may have the same number as one of them, and must not be closed again
         fds.close()
         del fds
-        assert is_open(other.fileno())
-    fds = _core.Descriptors([os.dup(0)])
-    (third,) = fds
-    del fds
-    assert not is_open(third)
+        os.fstat(other.fileno())

@@ -61,11 +61,6 @@ pool.reset()
 pool.send([1, 2])
 linger.arrived.wait()
 """,
-    "a reset": """
-pool = Pool(hooked(2, (1,), reset=linger.sleep), backend="thread")
-pool.send_reset()
-linger.arrived.wait()
-""",
     # The env's result is pickled below many frames of the core.
     "pickling": """
 class Slow:
@@ -131,16 +126,6 @@ pool.send([1, 2]), other.send([1, 2])
         assert (code, err.count("Traceback")) == (1, 1)
     else:
         assert (code, err) == (3 if end else 0, "")
-
-
-def test_arrays_that_are_not_freed_are_not_reported(script: Callable[..., Script]) -> None:
-    """An example is a tensor that was made from a batch: its DLPack capsule outlives the module."""
-    run = script("""
-pool = Pool(counting(2))
-array = np.from_dlpack(pool.reset().obs)
-pool.close()
-""")
-    assert run.await_end() == (0, "", "")
 
 
 def test_a_forked_copy_may_exit_normally(script: Callable[..., Script]) -> None:

@@ -123,9 +123,6 @@ def test_a_worker_that_has_left_its_group_is_ended(start_method: Any) -> None:
     watched.await_end()
 
 
-# spawned workers lead sessions, and cannot leave their group
-
-
 # -- without /proc or free descriptors ------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ import pytest
 import simulators
 from pairs import each
 from pool_envs import counting, hooked
-from programs import Script, collect, end_process, kill, reap_orphans
+from programs import Script, collect, kill
 
 from remuda import Pool, WorkerDiedError
 
@@ -108,15 +108,6 @@ sys.stdin.readline()
     else:
         assert set(run.read_line()) < set(run.family())
         run.kill()
-
-
-def test_processes_without_the_key_may_stay() -> None:
-    with Pool(counting(1)) as pool:
-        (pid,) = pool.apply(lambda env: simulators.without_the_key())
-    assert running([pid])
-    end_process(pid)
-    if os.getpid() == 1:
-        reap_orphans()
 
 
 def test_each_worker_has_its_own_key(start_method: Any) -> None:

@@ -4,23 +4,13 @@ would.
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 
 import pytest
-from drawn import MINUTES
-from interrupting import Interrupt, interrupting
-from pool_envs import counting
-from programs import Script, collect, holdings
-
-from remuda import Pool
-from remuda._engine.pool import pool
-from remuda._engine.startup import start
+from programs import Script
 
 START_METHODS = ("forkserver", "fork")  # `test_start_methods.py` has all
 
@@ -131,30 +121,6 @@ say(zombies())
         assert run.read_line() == [3, 4]
     assert run.read_line() == []
     assert run.await_end()[:2] == (0, "")
-
-
-STARTS = {start.__file__: ("start", "lay_out"), pool.__file__: ("_take_over",)}
-
-
-def is_starting(frame: FrameType) -> bool:
-    """Returns whether the frame is of a function that starts a pool."""
-    return frame.f_code.co_name in STARTS[frame.f_code.co_filename]
-
-
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # garbage collection closes them
-def test_an_interrupt_anywhere_in_a_start_leaves_no_process() -> None:
-    """No interrupt leaves a process or a descriptor."""
-    Pool(counting(1), start_method="fork").close()
-    collect()
-    before = holdings()
-    for n in itertools.count(0, 1 if MINUTES else 17):
-        with interrupting(n, tuple(STARTS), is_starting) as hit, suppress(Interrupt):
-            Pool(counting(1), start_method="fork").close()
-        if not hit:
-            break
-        collect()
-        assert holdings() == before, hit
-    assert n > 100
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
