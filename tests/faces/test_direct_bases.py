@@ -6,7 +6,6 @@ import inspect
 from importlib import import_module
 from typing import Any
 
-import gymnasium
 import pytest
 
 from remuda._faces.frameworks import FRAMEWORKS
@@ -46,13 +45,3 @@ def test_a_subclass_of_a_librarys_class_has_one_as_a_direct_base(face: str) -> N
     derived = [found for found in classes_of(face) if library_bases(found.__mro__, LIBRARIES[face])]
     assert derived
     assert [found for found in derived if not library_bases(found.__bases__, LIBRARIES[face])] == []
-
-
-def test_the_class_that_install_puts_in_place_has_gymnasiums_as_a_direct_base() -> None:
-    import remuda.gymnasium as face
-
-    face.install()
-    try:
-        assert gymnasium.vector.VectorEnv in gymnasium.vector.AsyncVectorEnv.__bases__
-    finally:
-        face.uninstall()

@@ -1,4 +1,7 @@
-"""Functions that the imitated libraries lack: every face has `stats`, and its pool or a reason why not."""
+"""Functions that the imitated libraries lack: every face has `stats`, and its pool or a reason why not.
+
+`test_vector_envs.py` has those that only vector envs have.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from fault_table import FACES, NEEDS
 from pool_envs import counting
 
 import remuda
-from remuda import ClosedError, FaultPolicy, Part, Pool, StateError
+from remuda import ClosedError, FaultPolicy, StateError
 from remuda.gymnasium import AsyncVectorEnv
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the imitated libraries use deprecated functions
@@ -38,31 +41,6 @@ def test_every_face_has_stats_and_has_its_pool_or_the_reason_why_not(face: str) 
     envs.close()
     with pytest.raises((ClosedError, StateError)):
         envs.stats()
-
-
-def sb3(n: int) -> Any:
-    pytest.importorskip("stable_baselines3")
-    from remuda.sb3 import SubprocVecEnv
-
-    return SubprocVecEnv(counting(n), num_workers=2)
-
-
-@pytest.mark.parametrize("make", [lambda n: AsyncVectorEnv(counting(n), num_workers=2), sb3], ids=["gymnasium", "sb3"])
-def test_a_face_continues_from_states_that_its_pool_restored(make: Any) -> None:
-    envs = make(4)
-    envs.reset()
-    envs.step(np.array([5, 5, 5, 5]))
-    states = envs.pool.get_state(state_fns="attributes")
-    envs.step(np.array([6, 6, 6, 6]))
-    assert isinstance(envs.pool, Pool) and envs.pool.set_state(states).obs[:, 2].tolist() == [1] * 4
-    assert envs.step(np.array([7, 7, 7, 7]))[0][:, 2].tolist() == [2] * 4
-    envs.pool.fork_state(0, [1, 2], state_fns="attributes")
-    assert envs.step(np.array([7, 7, 7, 7]))[0][:, 0].tolist() == [0, 0, 0, 3]
-    half = envs.split(2)[0]
-    assert type(half.pool) is Part and half.pool.num_envs == 2
-    envs.close()
-    with pytest.raises(ClosedError):
-        envs.pool.get_state()
 
 
 def test_evaluate_takes_a_whole_pool_and_collect_a_pool_or_vector_env_of_ours() -> None:

@@ -1,72 +1,41 @@
-"""The conventions of Gymnasium 0.29, with ``infos="0.29"``: compared with a pool's infos of the same envs."""
+"""The conventions of Gymnasium 0.29, with ``infos="0.29"``. `test_old_gymnasium.py` compares them with that release."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
-from gymnasium import spaces
-from gymnasium.wrappers import RecordEpisodeStatistics
-from gymnasium_face_envs import SpaceEnv, TimelessEnv
-from pool_envs import assert_same, counting
+from pool_envs import assert_same, counting, hooked
 
-from remuda import Batch, Pool
 from remuda.gymnasium import AsyncVectorEnv, LazyInfos
 
-NUM_ENVS = 3
-Info = dict[str, Any]
-NAMES = {"final_obs": "final_observation"}
-TEXT = spaces.Text(8)
-DICTS = spaces.Dict(a=spaces.Discrete(3), b=spaces.Box(0, 1, (2,)))
 
-
-def check(stacked: Info, batch: Batch) -> None:
-    """Checks stacked infos against the info of each env: arrays over the envs, of numbers or of objects, and masks."""
-    infos = [{NAMES.get(key, key): value for key, value in info.items()} for info in batch.infos]
-    keys = {key for info in infos for key in info}
-    assert stacked.keys() == keys | {f"_{key}" for key in keys}
-    for key in keys:
-        array, mask = stacked[key], stacked[f"_{key}"]
-        assert mask.dtype == np.bool_
-        assert mask.tolist() == [key in info for info in infos]
-        first = next(info[key] for info in infos if key in info)
-        is_number = isinstance(first, (int, float, np.number))
-        assert array.dtype == (np.dtype(type(first)) if is_number else object)
-        for got, info in zip(array, infos, strict=True):
-            if key not in info:
-                assert got == 0 if is_number else got is None
-            elif is_number:
-                assert got == info[key]
-            else:
-                assert_same(got, info[key], key)
-
-
-def with_statistics() -> Any:
-    return TimelessEnv(RecordEpisodeStatistics(gymnasium.make("CartPole-v1")))
+def objects(first: Any, second: Any) -> Any:
+    array = np.empty(2, object)
+    array[:] = [first, second]
+    return array
 
 
 @pytest.mark.parametrize("lazy_infos", [False, True])
-@pytest.mark.parametrize("env_fn", [lambda: SpaceEnv(DICTS), lambda: SpaceEnv(TEXT), with_statistics])
-def test_results_equal_those_of_a_pool_with_same_step_autoreset(env_fn: Callable[[], Any], lazy_infos: bool) -> None:
-    envs = AsyncVectorEnv([env_fn] * NUM_ENVS, shared_memory=False, infos="0.29", lazy_infos=lazy_infos, num_workers=2)
-    twin, ends = Pool([env_fn] * NUM_ENVS, autoreset="same_step", backend="serial"), 0
-    _, infos = envs.reset(seed=3)
-    check(infos, twin.reset(seed=3))
-    envs.action_space.seed(5)
-    for _ in range(60):
-        actions = envs.action_space.sample()
-        *results, infos = envs.step(actions)
-        batch = twin.step(actions)
-        assert_same(results, [batch.obs, batch.rewards, batch.terminations, batch.truncations])
-        assert isinstance(infos, LazyInfos) is lazy_infos
-        check(infos, batch)
-        ends += sum(batch.dones)
-    assert ends > 3
+def test_infos_are_arrays_of_numbers_or_objects_and_those_of_ended_episodes_are_final(lazy_infos: bool) -> None:
+    def step(env: Any, _: Any) -> Any:
+        return env.observe(), 0.0, env.tag == 0, False, {"count": 5, "all": {"vector": np.arange(2)}}
+
+    envs = AsyncVectorEnv(hooked(2, (0, 1), step=step), infos="0.29", lazy_infos=lazy_infos, num_workers=2)
+    envs.reset()
+    obs, *_, infos = envs.step([7, 7])
+    assert obs[:, 1].tolist() == [2, 1]  # an env is reset in the step that ends its episode
+    assert isinstance(infos, LazyInfos) is lazy_infos
+    expected = {
+        "count": np.array([0, 5]),
+        "all": objects(None, {"vector": np.arange(2)}),
+        "final_observation": objects(np.array([0, 1, 1, 7]), None),
+        "final_info": objects({"count": 5, "all": {"vector": np.arange(2)}}, None),
+    }
+    masks = {f"_{key}": np.array([key.startswith("final"), not key.startswith("final")]) for key in expected}
+    assert_same(dict(infos), {**expected, **masks})
     envs.close()
-    twin.close()
 
 
 def test_the_parts_of_split_envs_have_the_same_infos() -> None:

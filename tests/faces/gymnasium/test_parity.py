@@ -1,4 +1,5 @@
-"""The Gymnasium face returns, bit for bit, what Gymnasium's vector envs return for the same envs, seeds and actions."""
+"""The Gymnasium face, also in wrappers, returns, bit for bit, what Gymnasium's vector envs return for the same envs,
+seeds and actions."""
 
 from __future__ import annotations
 
@@ -16,34 +17,16 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv as TheirAsyncVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import RecordEpisodeStatistics
+from gymnasium.wrappers import vector as wrappers
 from gymnasium_face_envs import SpaceEnv, TimelessEnv
+from gymnasium_originals import SPACES
 from pairs import each
-from pool_envs import ColourSpace, SampleEnv
+from pool_envs import SampleEnv, counting
 
 from remuda.gymnasium import AsyncVectorEnv
 
 MODES = list(AutoresetMode)
 NUM_ENVS = 3
-
-SPACES: dict[str, spaces.Space[Any]] = {
-    "box": spaces.Box(-1, 1, (2, 3)),
-    "float16": spaces.Box(-1, 1, (3,), np.float16),
-    "image": spaces.Box(0, 255, (8, 8, 3), np.uint8),
-    "scalar": spaces.Box(-1, 1, (), np.float64),
-    "discrete": spaces.Discrete(7, start=-3),
-    "multi_discrete": spaces.MultiDiscrete([[2, 3], [4, 5]]),
-    "multi_binary": spaces.MultiBinary(5),
-    "dict": spaces.Dict(
-        a=spaces.Discrete(3), b=spaces.Dict(c=spaces.Box(0, 1, (2,)), d=spaces.Tuple((spaces.Discrete(2),)))
-    ),
-    "tuple": spaces.Tuple((spaces.Box(0, 1, (2,)), spaces.MultiBinary(3), spaces.Tuple((spaces.Discrete(4),)))),
-    "text": spaces.Text(8),
-    "graph": spaces.Graph(spaces.Box(0, 1, (2,)), spaces.Discrete(3)),
-    "sequence": spaces.Sequence(spaces.Box(0, 1, (2,))),
-    "one_of": spaces.OneOf((spaces.Discrete(3), spaces.Box(0, 1, (2,)))),
-    "dict_of_text": spaces.Dict(word=spaces.Text(8), number=spaces.Box(0, 1, (1,))),
-    "custom": ColourSpace(),
-}
 
 
 def compare(
@@ -65,7 +48,7 @@ def with_statistics(env_id: str) -> gymnasium.Env[Any, Any]:
 
 @each(
     env_id=["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1"],
-    mode__other=[*product(MODES[:2], [SyncVectorEnv, TheirAsyncVectorEnv])],
+    mode__other=[*product(MODES, [SyncVectorEnv, TheirAsyncVectorEnv])],
 )
 def test_statistics_of_episodes_equal_gymnasiums(
     mode: AutoresetMode, other: Callable[..., VectorEnv], env_id: str
@@ -92,22 +75,69 @@ def test_every_observation_space_and_kind_of_info_equals_gymnasiums(
     compare([lambda: SpaceEnv(space)] * NUM_ENVS, SyncVectorEnv, 60, mode, num_workers=2, **options)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_steps_equal_gymnasiums_async_vector_env(mode: AutoresetMode) -> None:
-    compare([lambda: SpaceEnv(SPACES["dict"])] * NUM_ENVS, TheirAsyncVectorEnv, 60, mode)
-
-
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES.keys())
 def test_actions_of_every_space_arrive_as_in_gymnasium(space: spaces.Space[Any]) -> None:
     compare([lambda: SampleEnv(spaces.Discrete(9), space)] * NUM_ENVS, SyncVectorEnv, 10, backend="serial")
 
 
 @each(mode=MODES, seed=[None, 5, [5, None, 7], (1, 2, 3)])
-def test_seeds_are_used_as_in_gymnasium(mode: AutoresetMode, seed: Any) -> None:
-    compare([lambda: SpaceEnv(spaces.Discrete(100))] * NUM_ENVS, SyncVectorEnv, 20, mode, seed)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_reset_mask_works_as_in_gymnasium(mode: AutoresetMode) -> None:
+def test_seeds_and_reset_masks_work_as_in_gymnasium(mode: AutoresetMode, seed: Any) -> None:
     """Masked-out envs return their current observation and no info, and their episodes continue."""
-    compare([lambda: SpaceEnv(spaces.Box(0, 1, (2,)))] * NUM_ENVS, SyncVectorEnv, 60, mode, masked=0.3)
+    compare([lambda: SpaceEnv(spaces.Box(0, 1, (2,)))] * NUM_ENVS, SyncVectorEnv, 60, mode, seed, masked=0.3)
+
+
+# -- wrappers --------------------------------------------------------------------------------------------
+
+
+def cartpole() -> gymnasium.Env[Any, Any]:
+    return gymnasium.make("CartPole-v1", render_mode="rgb_array")
+
+
+def _scale(envs: VectorEnv) -> VectorEnv:
+    return wrappers.VectorizeTransformObservation(
+        envs,
+        gymnasium.wrappers.TransformObservation,
+        func=lambda obs: obs * 2,
+        observation_space=spaces.Box(-np.inf, np.inf, (4,)),
+    )
+
+
+# Every wrapper, and every mode with a wrapper that accepts it.
+WRAPPERS: dict[str, tuple[AutoresetMode, Callable[[VectorEnv], VectorEnv]]] = {
+    "of rewards and infos": (
+        AutoresetMode.SAME_STEP,
+        lambda envs: wrappers.DictInfoToList(wrappers.RecordEpisodeStatistics(wrappers.ClipReward(envs, 0.0, 0.5))),
+    ),
+    "of observations": (AutoresetMode.DISABLED, lambda envs: _scale(wrappers.FlattenObservation(envs))),
+    "of all": (
+        AutoresetMode.NEXT_STEP,
+        lambda envs: wrappers.DictInfoToList(
+            wrappers.RecordEpisodeStatistics(wrappers.NormalizeReward(wrappers.NormalizeObservation(envs)))
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("mode", "wrap"), WRAPPERS.values(), ids=WRAPPERS.keys())
+def test_wrappers_return_the_same_as_around_gymnasiums(
+    mode: AutoresetMode, wrap: Callable[[VectorEnv], VectorEnv]
+) -> None:
+    ours, reference = (wrap(cls([cartpole] * NUM_ENVS, autoreset_mode=mode)) for cls in (AsyncVectorEnv, SyncVectorEnv))
+    gymnasium_originals.compare(ours, reference, 60)
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_statistics_keep_the_episodes_of_masked_out_envs(mode: AutoresetMode) -> None:
+    """Gymnasium's vector env removes the mask from the dict before the wrapper reads it."""
+    envs = wrappers.RecordEpisodeStatistics(
+        AsyncVectorEnv(counting(2, length=4), autoreset_mode=mode, backend="serial")
+    )
+    envs.reset()
+    envs.step([0, 0])
+    envs.step([0, 0])
+    envs.reset(options={"reset_mask": np.array([True, False])})
+    envs.step([0, 0])
+    _, _, terminations, _, infos = envs.step([0, 0])
+    assert terminations.tolist() == [False, True]
+    assert infos["episode"]["l"].tolist() == [0, 4]
+    envs.close()

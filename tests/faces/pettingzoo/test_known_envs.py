@@ -195,3 +195,23 @@ def test_rows_are_those_of_a_loop_through_faults(kind: str, accident: Any, mode:
     faults = FaultPolicy("restart", backoff=0)
     kill_at = 11 if accident is None else -1
     assert compare(*KINDS[kind], accident, kill_at, autoreset=mode, faults=faults, state=True) == 1
+
+
+def live(kills: tuple[int, ...]) -> list[Any]:
+    """Returns the observations and rewards of two envs. `kills`: the steps before which a worker is killed."""
+    rows, actions = list[Any](), np.random.default_rng(0)
+    policy = FaultPolicy("resume", max_restarts=1000, backoff=0)
+    with vector([simple_spread_v3.parallel_env] * 2, num_workers=None, faults=policy) as envs:
+        envs.reset(seed=0)
+        for step in range(60):
+            if step in kills:
+                kill(envs.pool, step % 2)
+            obs, rewards, *_ = envs.step({agent: actions.integers(0, 5, 2) for agent in envs.possible_agents})
+            rows.append([{agent: of[agent].tolist() for agent in of} for of in (obs, rewards)])
+            envs.agent_returns()
+        assert envs.pool.stats().restarts == len(kills)
+    return rows
+
+
+def test_resumed_episodes_have_the_same_rows_also_if_they_began_without_a_seed() -> None:
+    assert live((5, 30, 41)) == live(())

@@ -85,15 +85,6 @@ def test_actions_that_do_not_fit_are_refused(actions: Any) -> None:
             venv.reset(seed=0)
 
 
-def test_ppo_learns_from_agents() -> None:
-    from stable_baselines3 import PPO
-
-    with vector([Equals] * 2, autoreset="same_step", backend="serial") as envs:
-        model = PPO("MlpPolicy", envs.to_sb3(), n_steps=16, batch_size=32, device="cpu")
-        model.learn(200)
-        assert model.num_timesteps >= 200
-
-
 @pytest.mark.parametrize(("kind", "mode"), [(Crowd, "same_step"), (Equals, "next_step")])
 def test_other_agents_and_modes_are_refused(kind: Any, mode: Any) -> None:
     with (

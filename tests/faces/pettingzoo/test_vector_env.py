@@ -1,4 +1,7 @@
-"""Actions, states, spaces and crash records of parallel envs in a pool. `test_known_envs.py` compares their rows."""
+"""States, spaces, agents, figures and crash records of parallel envs in a pool.
+
+`test_known_envs.py` compares their rows.
+"""
 
 from __future__ import annotations
 
@@ -8,40 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 pytest.importorskip("pettingzoo")
 
-from parallel_envs import AGENTS, Crowd, actions_of
+from pairs import each
+from parallel_envs import AGENTS, Crowd, TwoAgents, actions_of, fail_in_the_second_step
 from replays import assert_reproduced, replay
 
 import remuda
-from remuda import InvalidActionError, InvalidEnvError
+from remuda import EnvError, InvalidEnvError
 from remuda.pettingzoo import ParallelVectorEnv, vector
-
-STEPS = 60
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"b0": None}, "expected actions of 'b0', which is in envs 0, 1, got none"),
-        ({"c0": np.zeros(2)}, "expected agents of"),
-        ({"a0": np.zeros(3, int)}, "expected an array of shape (2,) and dtype int64 at actions['a0'], got an array of"),
-        ({"a0": np.array([0.5, 0])}, "in which actions['a0'][0] is 0.5"),
-        ({"a0": 1}, "expected an array of shape (2,) and dtype int64 at actions['a0'], got int: 1"),
-        ({"b0": np.array([[1.0]])}, "expected an array of shape (2, 1) and dtype float32 at actions['b0']"),
-        ({"a0": np.array([9, 9])}, "expected 0 <= action <= 3 at actions['a0'][0], got 9"),
-    ],
-    ids=str,
-)
-def test_actions_that_do_not_fit_are_refused(change: Any, text: str) -> None:
-    with vector([Crowd] * 2) as envs:
-        envs.reset(seed=1)
-        actions = {**actions_of(np.random.default_rng(0), 2), **change}
-        with pytest.raises(InvalidActionError) as caught:
-            envs.step({agent: action for agent, action in actions.items() if action is not None})
-        assert text in str(caught.value)
-        envs.step(actions_of(np.random.default_rng(0), 2))
 
 
 def test_envs_without_a_state_are_refused() -> None:
@@ -92,16 +72,89 @@ def test_spaces_and_dtypes_are_those_of_the_env_and_equal_agents_share_one_array
             assert [of[agent].dtype for of in (*flags, envs.alive)] == [np.bool_] * 3
 
 
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_returns_are_means_over_agents_and_those_of_each_agent(mode: Any) -> None:
+    sums, returns = np.zeros((2, 3)), [list[Any](), list[Any]()]
+    rng = np.random.default_rng(1)
+    with vector([Crowd] * 2, autoreset=mode, backend="serial") as envs:
+        envs.reset(seed=[5, 6])
+        assert envs.agent_returns()["a0"].shape == (0,)
+        for _ in range(40):
+            _, rewards, *_, infos = envs.step(actions_of(rng, 2))
+            sums += np.stack([rewards[agent] for agent in AGENTS], axis=1)
+            for i, info in enumerate(infos):
+                if "final_info" in info or not any(envs.alive[agent][i] for agent in AGENTS):
+                    returns[i].append(sums[i].copy())
+                    sums[i] = 0
+        kept = np.array([one for own in returns for one in own[-15:]])
+        assert len(kept) > 5
+        stats = envs.stats()
+        np.testing.assert_allclose(stats.returns, kept.mean(axis=1))
+        assert stats.scalars()["remuda/episode_return_mean"] == pytest.approx(kept.mean())
+        for i, agent in enumerate(AGENTS):
+            np.testing.assert_allclose(envs.agent_returns()[agent], kept[:, i])
+
+
 def test_a_crash_record_replays_the_fault(tmp_path: Path) -> None:
-    with vector([partial(Crowd, break_at_three)] * 2, num_workers=2, crash_dir=tmp_path) as envs:
+    with vector([partial(Crowd, fail_in_the_second_step)] * 2, num_workers=2, crash_dir=tmp_path) as envs:
         envs.reset(seed=[1, 2])
         rng = np.random.default_rng(0)
         with pytest.raises(remuda.EnvError, match="broken"):
-            for _ in range(STEPS):
+            for _ in range(2):
                 envs.step(actions_of(rng, 2))
     assert_reproduced(replay(next(tmp_path.glob("*.remuda")), "--trust"), "the env raised ValueError: broken")
 
 
-def break_at_three(env: Any, _: Any) -> None:
-    if env.time == 3:
+# -- agents, which are the same in all envs in the same order, because rows of arrays stand for them ------
+
+TEXT = r"expected the agents of all envs to be \('a', 'b', 'c'\), as for .*, got {} for env 1; make them equal"
+
+
+class Named(TwoAgents):
+    """Observes the index of each agent. Agents in `wide` have other spaces."""
+
+    def __init__(self, agents: str, wide: str = "") -> None:
+        super().__init__()
+        self.possible_agents, self.wide = list(agents), wide
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(3 if agent in self.wide else 2)
+
+    def step(self, actions: Any) -> Any:
         raise ValueError("broken")
+
+
+WAYS: list[dict[str, Any]] = [
+    *({"backend": "serial"}, {"backend": "thread", "num_workers": 2}, {"num_workers": 1}),
+    *({"num_workers": 2, "start_method": method} for method in ("spawn", "fork", "forkserver")),
+]
+
+
+@each(other=["acb", "abx", "ax"], options=WAYS)
+def test_envs_with_other_agents_are_refused(other: str, options: Any) -> None:
+    with pytest.raises(InvalidEnvError, match=TEXT.format(r"\({}\)".format(", ".join(f"'{name}'" for name in other)))):
+        vector([partial(Named, "abc"), partial(Named, other)], **options)
+
+
+def test_groups_of_equal_spaces_are_compared_too() -> None:
+    with pytest.raises(InvalidEnvError, match="expected the groups of agents of all envs to be"):
+        vector([partial(Named, "abcde", "cd"), partial(Named, "abcde", "ce")], backend="serial")
+
+
+def test_an_env_that_is_built_later_is_compared_too() -> None:
+    envs = vector([partial(Named, "abc"), partial(Named, "acb")], backend="serial", lazy=True)
+    with envs, pytest.raises(EnvError, match=TEXT.format(r"\('a', 'c', 'b'\)")):
+        envs.reset()
+
+
+def test_a_rebuilt_env_is_compared_too(tmp_path: Path) -> None:
+    def changing() -> Named:
+        built = Named("acb" if (tmp_path / "built").exists() else "abc")
+        (tmp_path / "built").touch()
+        return built
+
+    with vector([partial(Named, "abc"), changing], backend="serial", faults="restart") as envs:
+        envs.reset()
+        with pytest.raises(Exception, match=TEXT.format(r"\('a', 'c', 'b'\)")):
+            for _ in range(20):
+                envs.step({agent: np.zeros(2, int) for agent in "abc"})

@@ -7,18 +7,20 @@ import sys
 import threading
 import traceback
 from pathlib import Path
-from types import FrameType
+from typing import Any
 
+import numpy as np
 import pytest
 from accidents import once
 from failing import ACTS, policy_against
 from pairs import each
 from pool_envs import Gate, gated, hooked
+from programs import kill
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.monitor import Monitor
 
-from remuda import Fault
-from remuda.sb3 import (
-    SubprocVecEnv,
-)
+from remuda import Fault, FaultPolicy
+from remuda.sb3 import SubprocVecEnv
 
 
 def test_ctrl_c_leaves_the_step_in_flight(tmp_path: Path) -> None:
@@ -39,13 +41,10 @@ def test_ctrl_c_leaves_the_step_in_flight(tmp_path: Path) -> None:
 
 
 def _interrupt_step_wait(thread: int) -> None:
-    while all(frame.f_code is not SubprocVecEnv.step_wait.__code__ for frame in _stack_of(thread)):
+    wanted = SubprocVecEnv.step_wait.__code__
+    while all(frame.f_code is not wanted for frame, _ in traceback.walk_stack(sys._current_frames()[thread])):
         pass
     signal.raise_signal(signal.SIGINT)
-
-
-def _stack_of(thread: int) -> list[FrameType]:
-    return [frame for frame, _ in traceback.walk_stack(sys._current_frames()[thread])]
 
 
 @each(kind=ACTS, phase=["step", "autoreset"])
@@ -66,3 +65,43 @@ def test_a_fault_in_an_episode_cuts_it_off_and_restarts_the_env(kind: str, phase
     assert envs.get_attr("hint") == [3, 4]
     assert envs.step([7, 8])[0][1].tolist() == [1, 1, 1, 8]
     envs.close()
+
+
+# -- resumed ---------------------------------------------------------------------------------------------
+
+
+def position(env: Any) -> Any:
+    """Returns the state of a CartPole, for `extras`."""
+    return env.unwrapped.state
+
+
+def live(kills: tuple[int, ...]) -> list[Any]:
+    """Returns all rows of three CartPoles. `kills`: the steps before which a worker is killed."""
+    faults = FaultPolicy("resume", max_restarts=1000, backoff=0)
+    options = {"num_workers": None, "faults": faults, "extras": {"position": (position, ((4,), "float64"))}}
+    envs = make_vec_env("CartPole-v1", 3, seed=4, vec_env_cls=SubprocVecEnv, vec_env_kwargs=options)  # type: ignore[arg-type]
+    assert isinstance(envs, SubprocVecEnv)
+    envs.set_attr("set_before", 1)
+    envs.set_options({"low": -0.01, "high": 0.01})
+    rows: list[Any] = [envs.reset().tolist()]
+    actions = np.random.default_rng(0)
+    for step in range(60):
+        assert envs.env_is_wrapped(Monitor) == [True] * 3
+        assert envs.has_attr("np_random")
+        rows.append([state.tolist() for state in envs.env_method("position")])
+        rows.append(str(envs.get_attr("np_random", 0)[0].bit_generator.state))
+        envs.seed(7)  # holds for the next `reset`, which never comes
+        if step in kills:
+            kill(envs.pool, step % 3)  # type: ignore[arg-type]
+        obs, rewards, dones, infos = envs.step(actions.integers(0, 2, 3))
+        ends = [(info["episode"]["r"], info["terminal_observation"].tolist()) for info in infos if "episode" in info]
+        rows.append((obs.tolist(), rewards.tolist(), dones.tolist(), ends, ["fault" in info for info in infos]))
+    assert envs.stats().restarts >= len(kills)
+    envs.close()
+    return rows
+
+
+def test_calls_that_only_read_envs_leave_their_episodes_resumable() -> None:
+    expected = live(())
+    assert any(any(row[2]) for row in expected if isinstance(row, tuple))
+    assert live((3, 10, 11, 25, 26, 27, 40, 59)) == expected

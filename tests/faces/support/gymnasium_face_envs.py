@@ -1,33 +1,34 @@
-"""Envs for the tests of the Gymnasium and Stable-Baselines3 faces. Workers import this module by name."""
+"""Envs for the tests of the Gymnasium and Stable-Baselines3 faces. Workers import this module by name, so it
+does not import Stable-Baselines3.
+"""
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from pool_envs import HookedEnv, SampleEnv
+
+EnvFns = Sequence[Callable[[], gymnasium.Env[Any, Any]]]
 
 
-class SpaceEnv(gymnasium.Env[Any, Any]):
+class SpaceEnv(SampleEnv):
     """Observes seeded samples of a space. Episodes end at random, and infos have values of every kind."""
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 7}
+    render_mode = "rgb_array"
 
     def __init__(self, space: spaces.Space[Any], action_space: spaces.Space[Any] | None = None) -> None:
-        # envs in one process would otherwise share the space's random numbers
-        self.observation_space = copy.deepcopy(space)
-        self.action_space = spaces.Discrete(3) if action_space is None else action_space
-        self.render_mode = "rgb_array"
+        super().__init__(space, spaces.Discrete(3) if action_space is None else action_space)
         self.steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        if seed is not None:
-            self.observation_space.seed(seed)
+        obs, _ = super().reset(seed=seed)
         self.steps = 0
-        return self.observation_space.sample(), {"seeded": seed is not None, "options": options}
+        return obs, {"seeded": seed is not None, "options": options}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.steps += 1
@@ -55,3 +56,35 @@ class TimelessEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         if "episode" in info:
             info["episode"]["t"] = 0.5
         return *result, info  # type: ignore[return-value]
+
+
+def cartpoles(num_envs: int, **kwargs: Any) -> EnvFns:
+    return [lambda: gymnasium.make("CartPole-v1", **kwargs)] * num_envs
+
+
+def rewarding(rewards: Sequence[Any]) -> Callable[[], HookedEnv]:
+    """Returns a factory of envs with these rewards. Every second episode ends with both terminated and truncated."""
+
+    def step(env: Any, _: Any) -> Any:
+        n = env.total_steps
+        return env.observe(), rewards[n - 1], n % 4 == 0, n % 2 == 0, {"step": n}
+
+    return lambda: HookedEnv(step=step)
+
+
+class ResetInfoEnv(gymnasium.Env[Any, Any]):
+    """Reports its action, seed and options in its infos. Its episodes have two steps."""
+
+    def __init__(self, action_space: spaces.Space[Any] | None = None) -> None:
+        self.observation_space = spaces.Box(-1, 1, (1,), np.float64)
+        self.action_space = spaces.Discrete(3) if action_space is None else action_space
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1), {"seed": seed, "options": options}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return np.zeros(1), 0.0, False, self.steps == 2, {"action": action}

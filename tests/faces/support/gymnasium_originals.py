@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import VectorEnv
-from pool_envs import assert_same
+from pool_envs import ColourSpace, assert_same
 
 from remuda.gymnasium import LazyInfos
 
@@ -15,6 +16,27 @@ ATTRIBUTES = (
     *("observation_space", "single_observation_space", "action_space", "single_action_space"),
     *("metadata", "num_envs", "spec"),
 )
+
+SPACES: dict[str, spaces.Space[Any]] = {
+    "box": spaces.Box(-1, 1, (2, 3)),
+    "float16": spaces.Box(-1, 1, (3,), np.float16),
+    "image": spaces.Box(0, 255, (8, 8, 3), np.uint8),
+    "scalar": spaces.Box(-1, 1, (), np.float64),
+    "discrete": spaces.Discrete(7, start=-3),
+    "multi_discrete": spaces.MultiDiscrete([[2, 3], [4, 5]]),
+    "multi_binary": spaces.MultiBinary(5),
+    "dict": spaces.Dict(
+        a=spaces.Discrete(3), b=spaces.Dict(c=spaces.Box(0, 1, (2,)), d=spaces.Tuple((spaces.Discrete(2),)))
+    ),
+    "tuple": spaces.Tuple((spaces.Box(0, 1, (2,)), spaces.MultiBinary(3), spaces.Tuple((spaces.Discrete(4),)))),
+    "text": spaces.Text(8),
+    "graph": spaces.Graph(spaces.Box(0, 1, (2,)), spaces.Discrete(3)),
+    "sequence": spaces.Sequence(spaces.Box(0, 1, (2,))),
+    "dict_of_text": spaces.Dict(word=spaces.Text(8), number=spaces.Box(0, 1, (1,))),
+    "custom": ColourSpace(),
+}
+if hasattr(spaces, "OneOf"):  # Gymnasium 0.29 lacks it
+    SPACES["one_of"] = spaces.OneOf((spaces.Discrete(3), spaces.Box(0, 1, (2,))))
 
 
 def compare(

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from gymnasium_face_envs import EnvFns
 from pool_envs import assert_same
-from sb3_face_envs import EnvFns
 from stable_baselines3.common.vec_env import SubprocVecEnv as TheirSubprocVecEnv
 from stable_baselines3.common.vec_env import VecEnv
 
