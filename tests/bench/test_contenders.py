@@ -1,23 +1,23 @@
-"""Workloads from names, the actions for their envs, and the contenders: each steps, and leaves nothing behind."""
+"""Workloads from names, the actions for their envs, and the contenders: each steps, also with a policy."""
 
 from __future__ import annotations
 
-import pickle
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from bench_fakes import COUNTING, NotedEnv
+from bench_fakes import COUNTING, NotedEnv, entry, result
 from gymnasium import spaces
-from harness import envs
+from harness import envs, policies
 from harness.parts import dones, parts_of
 from peers import PEERS, UNEVEN_PEERS, available
-from peers.plain import IdealLoops
-from peers.remuda_pools import RemudaPartial, UnevenPlan
+from peers.plain import GymnasiumSync, IdealLoops
+from peers.remuda_pools import RemudaGymnasiumSplit, RemudaPartial, RemudaSplit, UnevenPlan
 
-from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda, UnavailableError, line_up
+from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda, line_up
 from remuda._bench.workloads import Workload, WorkloadError, probe_spaces, resolve, sample_actions
 
 NUM_ENVS = 3
@@ -53,16 +53,6 @@ def test_every_contender_steps(kind: type[Contender]) -> None:
         assert kind in WITHOUT_ROWS or (ended >= 2).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "workers"),
-    [("remuda-1-per-env", 3), ("remuda-sb3", 1), ("remuda-gymnasium-auto", 0), ("gymnasium", 3), ("ideal-loops", 1)],
-)
-def test_contenders_report_their_workers(name: str, workers: int) -> None:
-    with closing(PEERS[name](Plan(COUNTING, NUM_ENVS, num_workers=1))) as contender:
-        contender.reset(seed=0)
-        assert len(set(contender.worker_pids())) == workers
-
-
 def test_the_plain_loop_resets_instead_of_stepping() -> None:
     made = [NotedEnv() for _ in range(NUM_ENVS)]
     loop = PlainLoop(Plan(Workload("counting", iter(made).__next__), NUM_ENVS, num_workers=1))
@@ -78,30 +68,7 @@ def test_the_line_up_has_each_contender_once_and_leaves_out_those_that_cannot_ra
     assert [kind.name for kind in kinds] == ["gymnasium-sync"] and len(left_out) == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("gym", "unknown peer 'gym': expected one of gymnasium, sb3"), ("sb3", 'pip install "stable-baselines3"')],
-)
-def test_unavailable_peers_are_named(name: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PEERS["sb3"], "module", "no_such_module.at_all")
-    with pytest.raises(UnavailableError, match=message):
-        line_up([name])
-
-
 # -- workloads -----------------------------------------------------------------------------------------
-
-
-def test_the_factory_of_a_gymnasium_id_reaches_the_workers() -> None:
-    workload = resolve("CartPole-v1")
-    assert workload.name == "CartPole-v1"
-    assert pickle.loads(pickle.dumps(workload.make_env))().spec == gymnasium.spec("CartPole-v1")
-
-
-def test_a_factory_in_the_working_directory_is_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "my_ranch.py").write_text("import gymnasium\ndef make():\n    return gymnasium.make('CartPole-v1')\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", ["elsewhere"])
-    assert probe_spaces(resolve("my_ranch:make")).action_space == spaces.Discrete(2)
 
 
 def test_an_id_with_a_module_imports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,3 +102,41 @@ def test_actions_are_the_same_for_the_same_seed() -> None:
     assert len(first.batches) == 2
     np.testing.assert_array_equal(first.batches, again.batches)
     assert not np.array_equal(first.batches, other.batches)
+
+
+# -- a policy in the loop ------------------------------------------------------------------------------
+
+
+class Echo(gymnasium.Env[Any, Any]):
+    """Observes its last action, or its seed after a reset."""
+
+    observation_space = spaces.Box(-1, 99, (1,), np.float32)
+    action_space = spaces.Discrete(100)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return np.array([seed], np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.array([action], np.float32), 1.0, False, False, {}
+
+
+@pytest.mark.parametrize(("kind", "turns"), [(GymnasiumSync, 1), (RemudaSplit, 2), (RemudaGymnasiumSplit, 2)])
+def test_the_policy_receives_the_observations_after_its_actions(kind: Any, turns: int) -> None:
+    received: list[list[int]] = []
+
+    def policy(obs: Any) -> Any:
+        received.append(obs[:, 0].astype(int).tolist())
+        return obs[:, 0].astype(np.int64) + 10
+
+    contender = policies.with_policy(kind, lambda plan: policy)(Plan(Workload("echo", Echo), 4, num_workers=2))
+    with closing(contender):
+        contender.reset(seed=0)
+        assert contender.step(None) == contender.step(None) == 4
+    by_turn = [sorted(env for part in received[i : i + turns] for env in part) for i in range(0, len(received), turns)]
+    assert by_turn == [[10 * i + env for env in range(4)] for i in range(3)]
+
+
+def test_the_lockstep_bound_adds_envs_and_policy() -> None:
+    """A step takes 1/2 us in two parallel loops and 1/2 us in the policy, so 1 us in total."""
+    found = result(entry("plain loop", [1_000_000]), entry("remuda"), entry("policy alone", [2_000_000]))
+    assert policies.lockstep_bound(found, found.entries[2]) == [pytest.approx(1_000_000)]

@@ -35,6 +35,8 @@ def test_without_a_command_the_commands_are_listed() -> None:
         (["bench", "CartPole-v1", "--num-envs", "0"], "argument --num-envs/-n: expected an int from 1 up, got '0'"),
         (["bench", "CartPole-v1", "--seconds", "nan"], "argument --seconds: expected a number from 0.01 up, got 'nan'"),
         (["replay", "file", "--until-step", "two"], "argument --until-step: expected an int from 1 up, got 'two'"),
+        (["doctor", "CartPole-v1", "--resets", "3"], "argument --resets: expected an int from 8 up, got '3'"),
+        (["doctor", "CartPole-v1", "--beside", "math:none"], "error: math:none: "),
         (["bench", "CartPole-v1", "--num", "2"], "unrecognized arguments: --num 2"),
         (["rodeo"], "invalid choice: 'rodeo'"),
     ],

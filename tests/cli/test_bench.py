@@ -1,4 +1,4 @@
-"""``remuda bench`` as a command."""
+"""``remuda bench``, ``remuda demo`` and ``remuda doctor`` as commands."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from command import command
 
+README = Path(__file__).parents[2] / "README.md"
 QUICK = ("--seconds", "0.1", "--num-envs", "4", "--num-workers", "2")
 
 
@@ -75,3 +76,52 @@ def test_refusals_are_one_line_before_anything_runs(
     assert run.stderr.startswith(message)
     assert run.stderr.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+# -- the demo -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+def test_the_demo_races_and_kills_a_worker(caplog: pytest.LogCaptureFixture) -> None:
+    run = command("demo", "--seconds", "0.1", "--num-envs", "4")
+    assert run.exit_code == 0, run.output
+    assert run.stdout.startswith("CartPole-v1: 4 envs, ")
+    race, kill = run.stdout.split("\nFour CartPoles")
+    assert re.findall(r"^(plain loop|remuda|gymnasium) ", race, re.M) == ["plain loop", "remuda", "gymnasium"]
+    assert "systemd-oomd" not in run.output + caplog.text  # the demo itself killed the worker
+    shown = README.read_text().partition("```text\n")[2].partition("```")[0]
+    assert shape(shown) in shape(kill)
+
+
+def shape(output: str) -> str:
+    """Returns output with one space between words, and without what varies: process ids."""
+    return re.sub(r"\bpid \d+", "pid", " ".join(output.split()))
+
+
+# -- the doctor ------------------------------------------------------------------------------------------
+
+DRAWINGS = """
+from drawing_envs import ContextEnv
+def wrong(): return ContextEnv(1)
+def other(): return ContextEnv(2)
+"""
+
+
+def test_an_env_that_draws_wrong_beside_another_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_drawings.py").write_text(DRAWINGS)
+    monkeypatch.chdir(tmp_path)
+    run = command("doctor", "my_drawings:wrong", "--beside", "my_drawings:other", "--resets", "8")
+    assert run.exit_code == 1, run.output
+    assert "wrong   picture when another env draws: 192 of 192 values differ, by up to" in run.stdout
+    assert "advice: num_workers=num_envs (or None)" in run.stdout
+    assert run.stdout.splitlines()[-1].startswith("something is wrong: 3 wrong, ")
+
+
+def test_json_reports_an_env_made_from_an_id() -> None:
+    run = command("doctor", "CartPole-v1", "--resets", "8", "--json")
+    assert run.exit_code == 0, run.output
+    report = json.loads(run.stdout)
+    assert not report["wrong"]
+    verdicts = {finding["what"]: finding["verdict"] for finding in report["findings"]}
+    assert set(verdicts.values()) == {"right"} and "picture when another env is closed" in verdicts
+    assert len(report["workers"]) == 2

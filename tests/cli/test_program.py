@@ -36,12 +36,6 @@ def test_an_unedited_program_steps_its_envs_in_workers(tmp_path: Path) -> None:
     assert done.returncode == 3
 
 
-def test_a_missing_program_is_refused(tmp_path: Path) -> None:
-    done = command_apart("run", "program.py", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: expected a program in Python, got program.py, which is no file\n"
-
-
 PROGRAM = """
 import sys
 import helper
@@ -68,7 +62,7 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-def run(*arguments: str, cwd: Path) -> Any:
+def trace(*arguments: str, cwd: Path) -> Any:
     variables = {**os.environ, "PYTHONPATH": str(cwd)} if "-m" in arguments else os.environ
     return command_apart("trace", *arguments, cwd=cwd, env=variables)
 
@@ -77,7 +71,7 @@ def run(*arguments: str, cwd: Path) -> Any:
 @pytest.mark.parametrize("how", ["file", "module"])
 def test_a_traced_program_runs_unchanged(how: str, program: Path, tmp_path: Path) -> None:
     what = [str(program)] if how == "file" else ["-m", "program"]
-    done = run("-o", str(tmp_path / "out.json"), *what, "3", "--output", cwd=tmp_path)
+    done = trace("-o", str(tmp_path / "out.json"), *what, "3", "--output", cwd=tmp_path)
     assert done.returncode == 3, done.stderr
     assert done.stdout == "['3', '--output'] helper\n"
     assert f"the trace: {tmp_path / 'out.json'}" in done.stderr
@@ -146,16 +140,16 @@ def test_a_program_ended_by_sigterm_leaves_its_trace(before: str, action: int, s
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["missing.py"], "got missing.py, which is no file"),
-        (["-o", "nowhere/out.json", "program.py", "0"], "make it first"),
-        (["-m", "not_there"], "expected a module with -m, got not_there, and Python finds none of that name"),
-        (["-m", "not_there.at_all"], "expected a module with -m, got not_there.at_all"),
+        (["run", "missing.py"], "got missing.py, which is no file"),
+        (["trace", "-o", "nowhere/out.json", "program.py", "0"], "make it first"),
+        (["trace", "-m", "not_there"], "expected a module with -m, got not_there, and Python finds none of that name"),
+        (["trace", "-m", "not_there.at_all"], "expected a module with -m, got not_there.at_all"),
     ],
 )
 def test_missing_programs_modules_and_folders_are_refused(
     arguments: list[str], message: str, program: Path, tmp_path: Path
 ) -> None:
-    done = run(*arguments, cwd=tmp_path)
+    done = command_apart(*arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout, message in done.stderr) == (2, "", True)
     assert not (tmp_path / "trace.json").exists()
 
@@ -164,7 +158,7 @@ def test_missing_programs_modules_and_folders_are_refused(
 def test_a_trace_that_cannot_be_written_does_not_change_the_exit_status(end: str, status: int, tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     (tmp_path / "program.py").write_text(f"import os, sys; os.rmdir('gone'); {end}")
-    done = run("-o", "gone/out.json", "program.py", cwd=tmp_path)
+    done = trace("-o", "gone/out.json", "program.py", cwd=tmp_path)
     assert done.returncode == status
     assert "error: the trace could not be written: " in done.stderr and "gone/.out.json" in done.stderr
     assert "Traceback" not in done.stderr

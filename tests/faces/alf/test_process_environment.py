@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from accidents import kill_myself, raise_value_error
 from alf.data_structures import TimeStep
-from alf.utils.schedulers import get_all_progresses, update_all_progresses, update_progress
 from alf_face_envs import CountingAlfEnv, Move, NestedAlfEnv
 from pool_envs import Gate, assert_same
 
@@ -43,6 +42,8 @@ def start() -> Iterator[Callable[..., ProcessEnvironment]]:
 def test_steps_and_resets_are_the_envs_own(start_method: Any, start: Any) -> None:
     env = start(start_method=start_method)
     assert env.call("pid")() != os.getpid()
+    assert (env.env_id, env.render()) == (3, ("human", 3))
+    assert env.action_spec() is env.action_spec()
     first = env.reset()
     assert type(first) is TimeStep
     assert first.observation.tolist() == [3, 1, 0, -1]
@@ -63,31 +64,6 @@ def test_nested_time_steps_travel_as_they_are_or_flattened(flatten: bool, start:
     assert_same(env.reset(), form(here.reset()))
     for _ in range(20):
         assert_same(env.step(form(ACTION)), form(here.step(ACTION)))
-
-
-def test_specs_attributes_and_calls_are_those_of_the_env(start: Any) -> None:
-    env, here = start(NestedAlfEnv), NestedAlfEnv(3)
-    for spec in ("observation_spec", "action_spec", "reward_spec", "time_step_spec", "env_info_spec"):
-        assert getattr(env, spec)() == getattr(here, spec)()
-        assert getattr(env, spec)() is getattr(env, spec)()
-    assert (env.num_tasks, env.batch_size, env.batched, env.env_id) == (2, 1, False, 3)
-    assert not hasattr(env, "no_such_thing")
-    env = start()
-    assert env.call("poke", 1, b=2)() == (3, (1,), {"b": 2})
-    assert env.render() == ("human", 3)
-    assert env.metadata == CountingAlfEnv.metadata
-
-
-def test_sync_progress_updates_the_progress_in_the_process(start: Any) -> None:
-    before = dict(get_all_progresses())
-    env = start()
-    try:
-        update_progress("global_counter", 7)
-        assert env.call("progress")() == 0
-        env.sync_progress()
-        assert env.call("progress")() == 7
-    finally:
-        update_all_progresses(before)
 
 
 def test_envs_can_be_built_in_parallel(tmp_path: Path) -> None:
@@ -146,15 +122,6 @@ def test_an_exception_in_a_call_is_raised_and_the_env_lives_on(phase: str, start
     where = raised.value.failures[0].where
     assert (where.episode, where.step) == {"reset": (0, 0), "step": (0, 1)}.get(phase, (None, 0))
     assert env.tag == 3  # the env is still usable
-
-
-@pytest.mark.parametrize("phase", ["build", "reset", "step"])
-def test_a_death_report_names_the_operation_episode_and_step(phase: str, start: Any) -> None:
-    where = {"build": "before its first reset", "reset": "episode 0, step 0,", "step": "episode 0, step 1,"}[phase]
-    with pytest.raises(WorkerDiedError, match=f"died while in {phase} .*{where}.* killed by SIGKILL"):
-        env = start(functools.partial(CountingAlfEnv, **{phase: kill_myself}))
-        env.reset()
-        env.step(np.int64(1))
 
 
 def kill_in_the_third_episode(env: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from ding_face_envs import PAIRS, DriftEnv, config, ding_envs, ours, settled
+from ding_face_envs import PAIRS, DriftEnv, ding_envs, ours, settled, unlaunched
 from imageio_ffmpeg import get_ffmpeg_exe
 
 from remuda import FaultPolicy
@@ -80,14 +80,22 @@ def wrapped(length: int) -> Callable[[], Any]:
     return lambda: ding_envs.DingEnvWrapper(Gray(length))
 
 
-def play(manager: Any, steps: int, action: Callable[[int], Any] = lambda _: 0) -> None:
+def record(
+    paths: str | list[str],
+    env_fns: Any,
+    steps: int,
+    manager_cls: Any = ours.SyncSubprocessEnvManager,
+    action: Callable[[int], Any] = lambda _: 0,
+    **changes: Any,
+) -> None:
+    """Steps a manager that saves replays, all envs at once, and closes it."""
+    manager = unlaunched(env_fns, manager_cls, **changes)
+    manager.enable_save_replay(paths)
     manager.launch()
     for n in range(steps):
-        settled(manager)
-        ids = list(manager.ready_obs_id)
-        actions = {env_id: np.array(action(n)) for env_id in ids}
-        manager.step(list(actions.values()) if isinstance(manager, ours.SubprocessEnvManagerV2) else actions)
-    settled(manager)
+        actions = {env_id: np.array(action(n)) for env_id in settled(manager).ready_obs_id}
+        manager.step(list(actions.values()) if manager_cls is ours.SubprocessEnvManagerV2 else actions)
+    settled(manager).close()
 
 
 def grays(path: Path) -> list[int]:
@@ -104,10 +112,7 @@ def found(folder: Path) -> dict[str, list[int]]:
 @pytest.mark.parametrize("manager_cls", MANAGERS)
 def test_each_episode_is_a_file_with_the_pictures_of_ding(manager_cls: Any, tmp_path: Path) -> None:
     fns = [wrapped(2), wrapped(3)]
-    manager = manager_cls(fns, config(manager_cls))
-    manager.enable_save_replay(str(tmp_path / "ours"))
-    play(manager, 6)
-    manager.close()
+    record(str(tmp_path / "ours"), fns, 6, manager_cls)
     mine = found(tmp_path / "ours")
     assert mine == {
         **{f"rl-video-0-episode-{k}.mp4": [0, 1, 2] for k in range(3)},
@@ -127,26 +132,18 @@ def test_each_episode_is_a_file_with_the_pictures_of_ding(manager_cls: Any, tmp_
 
 
 def test_in_place_resets_and_gymnasium_envs_are_recorded(tmp_path: Path) -> None:
-    manager = ours.SyncSubprocessEnvManager([Plain], {"auto_reset": True, "reset_inplace": True})
-    manager.enable_save_replay(str(tmp_path))
-    play(manager, 4)
-    manager.close()
+    record(str(tmp_path), [Plain], 4, reset_inplace=True)
     assert found(tmp_path) == {f"rl-video-0-episode-{k}.mp4": [0, 1, 2] for k in range(2)}
 
 
 def test_a_rebuilt_env_continues_the_episode_numbers(tmp_path: Path) -> None:
     options = {"faults": FaultPolicy("restart", backoff=0)}
-    manager = ours.SyncSubprocessEnvManager([wrapped(3)], {"remuda": options})
-    manager.enable_save_replay(str(tmp_path))
-    play(manager, 5, lambda n: int(n == 1))
-    manager.close()
+    record(str(tmp_path), [wrapped(3)], 5, action=lambda n: int(n == 1), remuda=options)
     assert found(tmp_path) == {"rl-video-0-episode-0.mp4": [0, 1], "rl-video-0-episode-1.mp4": [0, 1, 2, 3]}
 
 
 def test_each_env_has_its_own_folder_without_the_episodes_that_measure_workers(tmp_path: Path) -> None:
-    manager = ours.SyncSubprocessEnvManager([wrapped(2)] * 2, {"remuda": {"num_workers": "auto"}})
-    manager.enable_save_replay([str(tmp_path / "a"), str(tmp_path / "b")])
-    play(manager, 2)
-    manager.close()
-    assert found(tmp_path / "a") == {"rl-video-0-episode-0.mp4": [0, 1, 2]}
-    assert found(tmp_path / "b") == {"rl-video-1-episode-0.mp4": [0, 1, 2]}
+    folders = [tmp_path / "a", tmp_path / "b"]
+    record([str(folder) for folder in folders], [wrapped(2)] * 2, 2, remuda={"num_workers": "auto"})
+    for i, folder in enumerate(folders):
+        assert found(folder) == {f"rl-video-{i}-episode-0.mp4": [0, 1, 2]}

@@ -32,21 +32,26 @@ from mlagents_face_envs import (
 from pairs import each
 from pool_envs import Gate
 
-from remuda import EnvError, FaultPolicy, RemoteTraceback, RemudaError, StateError
-from remuda.mlagents import EnvTimeoutError, WorkerDiedError
+from remuda import EnvError, FaultPolicy, RemudaError, StateError
+from remuda.mlagents import WorkerDiedError
 from remuda.mlagents import subprocess_env_manager as module
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
+UNITY_ERRORS = (
+    UnityCommunicationException,
+    UnityTimeOutException,
+    UnityEnvironmentException,
+    UnityCommunicatorStoppedException,
+)
 TIME_OUT = unity(UnityTimeOutException)
 
 
 # -- a killed worker -------------------------------------------------------------------------------------
 
 
-def test_a_killed_worker_is_restarted_without_effect_on_others(tmp_path: Path) -> None:
-    made = manager(faulty(kill_myself, path=tmp_path / "once"))
-    made.reset({})
+def test_a_killed_worker_is_restarted_without_effect_on_others(begun: Any, tmp_path: Path) -> None:
+    made = begun(faulty(kill_myself, path=tmp_path / "once"))
     first, cut, again, later = steps_of(made, 0, 4)
     assert obs_of(first)[1:3] == [1, 1]
     (decisions, ends) = cut.current_all_step_result["b"]
@@ -62,14 +67,12 @@ def test_a_killed_worker_is_restarted_without_effect_on_others(tmp_path: Path) -
     assert [step - others[0][1] for _, step in others] == [0, 1, 2]
     assert made.restart_counts == [1, 0]
     assert [len(times) for times in made.recent_restart_timestamps] == [1, 0]
-    made.close()
 
 
-def test_a_death_interrupts_the_episodes_of_all_living_agents() -> None:
+def test_a_death_interrupts_the_episodes_of_all_living_agents(begun: Any) -> None:
     """All agents that were seen and have not ended are included, even if they have not acted in the last step."""
-    made = manager(faulty(kill_myself, at=7, kind=CrowdEnv), 1)
+    made = begun(faulty(kill_myself, at=7, kind=CrowdEnv), 1)
     made.set_policy("blue", Policy(2, (3, 2)))
-    made.reset({})
     *_, last, cut = steps_of(made, 0, 7)
     ends = {name: steps[1] for name, steps in cut.current_all_step_result.items()}
     assert sorted(ends["blue"].agent_id.tolist()) == [4, 5, 6, 7]
@@ -77,59 +80,35 @@ def test_a_death_interrupts_the_episodes_of_all_living_agents() -> None:
     assert ends["blue"].obs[0].tolist() == last.current_all_step_result["blue"][0].obs[0].tolist()
     assert sorted(ends["red"].agent_id.tolist()) == [3, 6]
     assert ends["red"].obs[0].shape == (2, 2, 2)
-    made.close()
 
 
-def test_a_death_after_a_reset_interrupts_only_agents_of_the_new_episode() -> None:
-    made = manager(faulty(kill_myself, at=6, kind=CrowdEnv), 1)
-    made.reset({})
+def test_a_death_after_a_reset_interrupts_only_agents_of_the_new_episode(begun: Any) -> None:
+    made = begun(faulty(kill_myself, at=6, kind=CrowdEnv), 1)
     steps_of(made, 0, 5)
     made.reset({})
     (cut,) = steps_of(made, 0, 1)
     agents = {name: steps[1].agent_id.tolist() for name, steps in cut.current_all_step_result.items()}
     assert agents == {"blue": [1, 2, 3, 4], "red": [0]}
-    made.close()
-
-
-def test_a_death_beyond_the_restart_quota_is_raised() -> None:
-    made = manager(faulty(kill_myself))
-    made.reset({})
-    with pytest.raises(UnityCommunicationException, match="SIGKILL") as caught:
-        step_until_it_fails(made)
-    assert isinstance(caught.value, WorkerDiedError)
-    assert caught.value.worker == 0
-    assert made.restart_counts == [1, 0]
-    made.close()
 
 
 # -- exceptions ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "error",
-    [UnityCommunicationException, UnityTimeOutException, UnityEnvironmentException, UnityCommunicatorStoppedException],
+    ("accident", "options"),
+    [
+        *((unity(error), {"backend": "thread"}) for error in UNITY_ERRORS),
+        (stop_myself, {"faults": FaultPolicy("restart", step_timeout=0.3)}),
+    ],
 )
-def test_unity_exceptions_restart_the_env(error: type[Exception], tmp_path: Path) -> None:
-    made = manager(faulty(unity(error), path=tmp_path / "once"), backend="thread")
-    made.reset({})
+def test_unity_exceptions_and_missed_deadlines_restart_the_env(
+    begun: Any, accident: Any, options: Any, tmp_path: Path
+) -> None:
+    made = begun(faulty(accident, path=tmp_path / "once"), **options)
     _, cut, again = steps_of(made, 0, 3)
     assert cut.current_all_step_result["b"][1].interrupted.tolist() == [True]
     assert obs_of(again)[1:3] == [1, 0]
     assert made.restart_counts == [1, 0]
-    made.close()
-
-
-def test_an_exception_that_is_not_from_unity_is_raised_unchanged() -> None:
-    made = manager(faulty(unity(LookupError)))
-    made.reset({})
-    with pytest.raises(LookupError, match="an accident") as caught:
-        step_until_it_fails(made)
-    assert isinstance(caught.value.__cause__, RemoteTraceback)
-    assert "in hook" in str(caught.value.__cause__)
-    assert made.restart_counts == [0, 0]
-    made.reset({})  # rebuilds the env
-    assert obs_of(steps_of(made, 0, 1)[0])[1:3] == [1, 1]
-    made.close()
 
 
 @pytest.mark.parametrize(
@@ -159,15 +138,6 @@ def test_errors_and_logs_name_the_operation_episode_and_step(
     made.close()
 
 
-def test_with_faults_raise_nothing_is_restarted() -> None:
-    made = manager(faulty(unity(UnityEnvironmentException)), faults="raise", backend="thread")
-    made.reset({})
-    with pytest.raises(UnityEnvironmentException, match="an accident"):
-        step_until_it_fails(made)
-    assert made.restart_counts == [0, 0]
-    made.close()
-
-
 # -- quotas ----------------------------------------------------------------------------------------------
 
 
@@ -182,21 +152,17 @@ def test_with_faults_raise_nothing_is_restarted() -> None:
         (limits(lifetime=0, at_once=-1), 0),
     ],
 )
-def test_restarts_stop_at_the_quota(options: Any, restarts: int) -> None:
-    made = manager(faulty(TIME_OUT), 1, options, backend="thread")
-    made.reset({})
+def test_restarts_stop_at_the_quota(begun: Any, options: Any, restarts: int) -> None:
+    made = begun(faulty(TIME_OUT), 1, options, backend="thread")
     with pytest.raises(UnityTimeOutException):
         step_until_it_fails(made)
     assert made.restart_counts == [restarts]
-    made.close()
 
 
-def test_without_a_quota_restarts_never_stop() -> None:
-    made = manager(faulty(TIME_OUT), 1, limits(lifetime=-1, at_once=-1), backend="thread")
-    made.reset({})
+def test_without_a_quota_restarts_never_stop(begun: Any) -> None:
+    made = begun(faulty(TIME_OUT), 1, limits(lifetime=-1, at_once=-1), backend="thread")
     while made.restart_counts[0] < 12:
         made.get_steps()
-    made.close()
 
 
 # -- faults in a reset or a build --------------------------------------------------------------------------
@@ -231,7 +197,7 @@ def test_an_env_that_fails_before_its_first_step_is_not_restarted(
     made.close()
 
 
-def test_a_restart_that_fails_counts_as_well(tmp_path: Path) -> None:
+def test_a_restart_that_fails_counts_as_well(begun: Any, tmp_path: Path) -> None:
     class Unlucky(TestEnv):
         """An env that can no longer be built after it was killed."""
 
@@ -240,12 +206,10 @@ def test_a_restart_that_fails_counts_as_well(tmp_path: Path) -> None:
                 raise UnityEnvironmentException("no licence")
             super().__init__(*args, **hooks)
 
-    made = manager(faulty(kill_myself, path=tmp_path / "once", kind=Unlucky), 1, limits(at_once=2))
-    made.reset({})
+    made = begun(faulty(kill_myself, path=tmp_path / "once", kind=Unlucky), 1, limits(at_once=2))
     with pytest.raises(UnityEnvironmentException, match="no licence"):
         step_until_it_fails(made)
     assert made.restart_counts == [2]
-    made.close()
 
 
 class MessageCountingEnv(TestEnv):
@@ -299,37 +263,21 @@ def test_an_env_rebuilt_after_a_raised_fault_receives_all_parameters_again(tmp_p
     made.close()
 
 
-def test_an_env_that_misses_its_deadline_is_restarted_within_the_quota() -> None:
-    made = manager(faulty(stop_myself), faults=FaultPolicy("restart", step_timeout=0.3))
-    made.reset({})
-    _, cut, again = steps_of(made, 0, 3)
-    assert cut.current_all_step_result["b"][1].interrupted.tolist() == [True]
-    assert obs_of(again)[1:3] == [1, 0]
-    with pytest.raises(EnvTimeoutError, match="step_timeout=0.3") as caught:
-        step_until_it_fails(made)
-    assert isinstance(caught.value, UnityTimeOutException)
-    assert isinstance(caught.value, UnityCommunicationException)
-    made.close()
-
-
-def test_a_death_restarts_all_envs_of_the_worker(tmp_path: Path) -> None:
-    made = manager(faulty(kill_myself, path=tmp_path / "once"), 3, num_workers=2, options=limits(at_once=5))
-    made.reset({})
+def test_a_death_restarts_all_envs_of_the_worker(begun: Any, tmp_path: Path) -> None:
+    made = begun(faulty(kill_myself, path=tmp_path / "once"), 3, num_workers=2, options=limits(at_once=5))
     _, cut, again = steps_of(made, 0, 3)
     assert cut.current_all_step_result["b"][1].interrupted.tolist() == [True]
     assert obs_of(again)[1:3] == [1, 0]
     while made.restart_counts[1] == 0:
         made.get_steps()
     assert made.restart_counts == [1, 1, 0]
-    made.close()
 
 
 # -- reset_all_on_restart ----------------------------------------------------------------------------------
 
 
-def test_reset_all_on_restart_resets_all_envs(tmp_path: Path) -> None:
-    made = manager(faulty(kill_myself, path=tmp_path / "once"), reset_all_on_restart=True)
-    made.reset({})
+def test_reset_all_on_restart_resets_all_envs(begun: Any, tmp_path: Path) -> None:
+    made = begun(faulty(kill_myself, path=tmp_path / "once"), reset_all_on_restart=True)
     made.agent_managers["b"] = agents = Mock()
     found: list[Any] = []
     while made.restart_counts == [0, 0]:
@@ -338,10 +286,11 @@ def test_reset_all_on_restart_resets_all_envs(tmp_path: Path) -> None:
     agents.end_episode.assert_called_once()
     assert made.first_step_infos == []
     assert not any(worker.waiting for worker in made.env_workers)
-    made.close()
 
 
-def test_with_reset_all_on_restart_a_stuck_worker_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_reset_all_on_restart_a_stuck_worker_raises(
+    begun: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gate = Gate(tmp_path)
 
     class Stuck(TestEnv):
@@ -351,14 +300,12 @@ def test_with_reset_all_on_restart_a_stuck_worker_raises(tmp_path: Path, monkeyp
                 kill_myself()
 
     monkeypatch.setattr(module, "_DRAIN_TIMEOUT", 0.2)
-    made = manager(gated(gate, Stuck), reset_all_on_restart=True)
-    made.reset({})
+    made = begun(gated(gate, Stuck), reset_all_on_restart=True)
     with pytest.raises(TimeoutError, match=r"Workers \{0\} stuck in waiting state"):
         step_until_it_fails(made)
     with pytest.raises(StateError, match="call reset first"):
         made.get_steps()
     gate.let_pass()
-    made.close()
 
 
 @pytest.mark.parametrize(
@@ -377,6 +324,7 @@ def test_after_an_error_without_a_restart_the_envs_must_be_reset(
         made.reset({})
     with pytest.raises(LookupError, match="an accident"):
         fail(made)
+    assert made.restart_counts == [0, 0]
     for _ in range(2):
         with pytest.raises(StateError, match="call reset first"):
             made.get_steps()
@@ -386,7 +334,7 @@ def test_after_an_error_without_a_restart_the_envs_must_be_reset(
     made.close()
 
 
-def test_a_reset_after_an_error_raises_no_errors_of_other_envs_from_before() -> None:
+def test_a_reset_after_an_error_raises_no_errors_of_other_envs_from_before(begun: Any) -> None:
     failed = set()
 
     class Failing(TestEnv):
@@ -396,20 +344,9 @@ def test_a_reset_after_an_error_raises_no_errors_of_other_envs_from_before() -> 
                 failed.add(self.worker_id)
                 raise LookupError("an accident")
 
-    made = manager(Failing, backend="thread")
-    made.reset({})
+    made = begun(Failing, backend="thread")
     with pytest.raises(LookupError, match="an accident"):
         step_until_it_fails(made)
     made.reset({})
     assert [obs_of(step)[1:3] for step in made.first_step_infos] == [[1, 0], [1, 0]]
     assert len(steps_of(made, 0, 2)) == 2
-    made.close()
-
-
-def test_get_steps_raises_if_no_env_can_step() -> None:
-    made = manager(TestEnv, 1, backend="thread")
-    made.reset({})
-    made.env_workers[0].waiting = True
-    with pytest.raises(StateError, match="call reset first"):
-        made.get_steps()
-    made.close()

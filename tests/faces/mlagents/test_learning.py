@@ -57,22 +57,11 @@ class Deadly(remuda.mlagents.SubprocessEnvManager):
 
 @nightly
 def test_ppo_learns_while_workers_are_killed_at_random(example: Any) -> None:
-    """Workers are killed in the training and in the evaluation after it."""
     trained = Deadly(example.CorridorEnv, limits(lifetime=-1, at_once=-1), 3)
     curve = example.train(trained, 2000)  # deaths delay the learning, by a time that depends on the machine
     assert max(mean_return for _, mean_return in curve) > 0.5
     assert trained.kills >= 3
     assert sum(trained.restart_counts) >= 3
-    evaluated = Deadly(example.CorridorEnv, limits(lifetime=-1, at_once=-1), 3)
-    evaluated.set_policy(example.WALKER, trained.policies[example.WALKER])
-    evaluated.reset({})
-    returns: list[float] = []
-    while sum(evaluated.restart_counts) < 2 or len(returns) < 20:
-        for step in evaluated.get_steps():
-            ends = step.current_all_step_result[example.WALKER][1]
-            returns += ends.reward[~ends.interrupted].tolist()
-    evaluated.close()
-    assert np.mean(returns) > 0.3
 
 
 CONFIGURATION = """

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
 
+@dataclass
 class TensorSpec:
     """Shape and dtype."""
 
-    def __init__(self, shape: Any, dtype: Any = torch.float32) -> None:
-        self.shape = tuple(shape)
-        self.dtype: torch.dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    shape: Any
+    dtype: Any = torch.float32
+
+    def __post_init__(self) -> None:
+        self.shape = tuple(self.shape)
+        if isinstance(self.dtype, str):
+            self.dtype = getattr(torch, self.dtype)
 
     @classmethod
     def is_bounded(cls) -> bool:
@@ -23,36 +29,27 @@ class TensorSpec:
     def dtype_str(self) -> str:
         return str(self.dtype).removeprefix("torch.")
 
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and vars(self).keys() == vars(other).keys() and self._equals(other)
 
-    def _equals(self, other: Any) -> bool:
-        return bool(self.shape == other.shape and self.dtype == other.dtype)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"TensorSpec(shape={self.shape}, dtype={self.dtype!r})"
-
-
+@dataclass(eq=False)
 class BoundedTensorSpec(TensorSpec):
     """A tensor spec with inclusive bounds."""
 
-    def __init__(self, shape: Any, dtype: Any = torch.float32, minimum: Any = 0, maximum: Any = 1) -> None:
-        super().__init__(shape, dtype)
-        self.minimum = np.array(minimum, self.dtype_str)
-        self.maximum = np.array(maximum, self.dtype_str)
+    minimum: Any = 0
+    maximum: Any = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.minimum, self.maximum = (np.array(bound, self.dtype_str) for bound in (self.minimum, self.maximum))
 
     @classmethod
     def is_bounded(cls) -> bool:
         return True
 
-    def _equals(self, other: Any) -> bool:
-        bounds = ((self.minimum, other.minimum), (self.maximum, other.maximum))
-        return super()._equals(other) and all(np.allclose(*pair) for pair in bounds)
-
-    def __repr__(self) -> str:
+    def __eq__(self, other: Any) -> bool:
         return (
-            f"BoundedTensorSpec(shape={self.shape}, dtype={self.dtype!r}, minimum={self.minimum!r}, "
-            f"maximum={self.maximum!r})"
+            super().__eq__(other) is True
+            and np.allclose(self.minimum, other.minimum)
+            and np.allclose(self.maximum, other.maximum)
         )
+
+    __hash__ = None  # type: ignore[assignment]
