@@ -118,12 +118,6 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the files
 
 
-def test_faces_do_not_import_each_other() -> None:
-    for face in FACES:
-        for path in PACKAGE.rglob(f"{face}/*.py"):
-            assert not packages(path) & (FACES - {face})
-
-
 def test_the_core_does_not_refer_to_gymnasium() -> None:
     for path in (ROOT / "src" / "core").rglob("*.?pp"):
         code = [line.split("//")[0] for line in path.read_text().splitlines()]
@@ -168,13 +162,6 @@ def test_an_import_imports_nothing_that_it_does_not_need(module: str, absent: tu
 def test_no_file_is_longer_than_750_lines(pattern: str) -> None:
     lengths = {path: len(path.read_text().splitlines()) for path in ROOT.glob(pattern)}
     assert not {str(path.relative_to(ROOT)): length for path, length in lengths.items() if length > 750}
-
-
-def test_files_of_the_core_that_comments_name_exist() -> None:
-    existing = "\n".join(str(path) for path in ROOT.glob("src/**/*.?pp"))
-    for path in (*ROOT.glob("src/**/*.*pp"), *ROOT.glob("src/**/*.py"), *ROOT.glob("*.md"), *ROOT.glob("docs/*.md")):
-        for name in re.findall(r"[\w/]+\.[hc]pp\b", path.read_text()):
-            assert re.search(rf"/{re.escape(name)}$", existing, re.MULTILINE), (path, name)
 
 
 def test_tests_mirror_the_folders_of_the_source() -> None:

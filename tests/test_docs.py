@@ -9,46 +9,36 @@ import shlex
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import accidents
 import pytest
 from command import command
 from doc_pages import Reader, written
-from pool_envs import hooked
 from simulator_envs import OFF_SCREEN, require_off_screen
-
-import remuda
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 ADDRESS = "https://github.com/remuda-rl/remuda/blob/main/"  # links of the README are whole, for the page of the package
 
-# The package that provides each name.
-FRAMEWORKS = {
+# Packages that may be missing, and modules with other names than their packages.
+OPTIONAL = (
+    "stable_baselines3",
+    "ding",
+    "alf",
+    "mlagents",
+    "mpe2",
+    "pettingzoo",
+    "agilerl",
+    "ale_py",
+    "envpool",
+    "minari",
+)
+OPTIONAL += ("mlflow", "mo_gymnasium", "prometheus_client", "ray", "torch", "wandb")
+FRAMEWORKS = {name: name for name in OPTIONAL} | {
     "remuda.sb3": "stable_baselines3",
-    "remuda.ding": "ding",
-    "remuda.alf": "alf",
-    "remuda.mlagents": "mlagents",
-    **{name: name for name in ("stable_baselines3", "ding", "alf", "mlagents", "mpe2", "pettingzoo")},
-    **{
-        name: name
-        for name in (
-            "agilerl",
-            "ale_py",
-            "envpool",
-            "minari",
-            "mlflow",
-            "mo_gymnasium",
-            "ray",
-            "torch",
-            "wandb",
-        )
-    },
-    "prometheus_client.core": "prometheus_client",
-    "prometheus_client": "prometheus_client",
+    **{f"remuda.{name}": name for name in ("ding", "alf", "mlagents")},
     "torch.utils.tensorboard": "tensorboard",
 }
 # Pages that need an optional package as a whole.
@@ -59,9 +49,11 @@ NEEDS |= {
     "evaluation.md": "stable_baselines3",
     "recipes/rl-zoo.md": "rl_zoo3",
     "recipes/optuna.md": "optuna",
+    "recipes/mujoco.md": "mujoco",
+    "recipes/atari.md": "cv2",
+    "tensors.md": "torch",
     "other-libraries.md": "torchrl",  # `make neighbours-test` runs its programs
 }
-NEEDS |= {"recipes/mujoco.md": "mujoco", "recipes/atari.md": "cv2", "tensors.md": "torch"}
 
 # Folders with what tests share, envs of the frameworks, and a stand-in for ALF. The stand-in is last, so that an
 # installed ALF precedes it.
@@ -154,41 +146,36 @@ import alf, alf.environments, remuda.alf
 if "alf_stand_in" in alf.__file__:
     alf.environments.fast_parallel_environment = types.ModuleType("fast_parallel_environment")
 """
-PRELUDES = {
-    "README.md": "",
-    "index.md": "",
-    "start.md": "",
-    "coming-from/cleanrl.md": "",
+COMPLETE = (
+    "README",
+    "index",
+    "start",
+    "tasks",
+    "faults",
+    "resume",
+    "crash-records",
+    "rollouts",
+    "mlagents",
+    "videos",
+    "ray",
+)
+PRELUDES = {  # `POOL` for other pages
+    **dict.fromkeys((f"{page}.md" for page in (*COMPLETE, "coming-from/cleanrl", "coming-from/lerobot")), ""),
     "extras.md": POOL + COLUMNS,
     "evaluation.md": POOL + RENDERING,
-    "tasks.md": "",
-    "coming-from/lerobot.md": "",
-    "faults.md": "",
-    "resume.md": "",
-    "gymnasium.md": POOL,
     "pool.md": POOL + OPEN_POOL + VECTORS,
-    "crash-records.md": "",
-    "rollouts.md": "",
-    "reference/sb3.md": POOL,
-    "reference/rollouts.md": POOL + OPEN_POOL + "pool.reset()\n",
     "slow-envs.md": POOL + OPEN_POOL,
+    "performance.md": POOL + OPEN_POOL,
     "tensors.md": POOL + OPEN_POOL + TENSORS,
-    "sb3.md": POOL,
     "state.md": POOL + STATES,
     "ding.md": DING,
     "alf.md": ALF,
-    "mlagents.md": "",
-    "performance.md": POOL + OPEN_POOL,
-    "videos.md": "",
-    **dict.fromkeys(
-        (f"reference/{page}.md" for page in ("pool", "options", "batch", "envs")),
-        POOL + OPEN_POOL + "batch = pool.reset()\n",
-    ),
-    "ray.md": "",  # the page needs no other definitions
-    "reference/stats.md": POOL + OPEN_POOL + "batch = pool.reset()\n",
-    "reference/ray.md": POOL,
     "reference/errors.md": POOL + OPEN_POOL,
     "reference/faults.md": POOL + OPEN_POOL,
+    **dict.fromkeys(
+        (f"reference/{page}.md" for page in ("pool", "options", "batch", "envs", "stats", "rollouts")),
+        POOL + OPEN_POOL + "batch = pool.reset()\n",
+    ),
 }
 # Code that runs after the last block of a page, and checks its functions, also with other arguments.
 RUN_ALF = """
@@ -391,39 +378,25 @@ def commands(page: Path) -> Iterator[str]:
             yield from line.split("#")[0].split("&&")
 
 
-# Pages with blocks that contain drawings in place of commands.
-WITHOUT_COMMANDS = ("architecture.md",)
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in WITHOUT_COMMANDS], ids=name_of)
+# One page has drawings in place of commands.
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "architecture.md"], ids=name_of)
 def test_commands_exist(page: Path) -> None:
+    project, makefile = ((ROOT / name).read_text() for name in ("pyproject.toml", "Makefile"))
     for line in commands(page):
-        program, *arguments = shlex.split(re.split(r" {3,}", line.strip())[0])
-        if program in ("cd", "sbatch", "py-spy"):
-            continue
-        CHECKS.get(program, check_python)([program, *arguments])
-
-
-def check_git(words: list[str]) -> None:
-    assert words[1] == "clone"
-    assert f'Source = "{words[2]}"' in (ROOT / "pyproject.toml").read_text()
-
-
-def check_make(words: list[str]) -> None:
-    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert words[1] in targets
-
-
-def check_pip(words: list[str]) -> None:
-    extras = re.fullmatch(r"install (?:\.|remuda-rl)(?:\[(.*)\])?(?: torch)?", " ".join(words[1:]))
-    assert extras is not None
-    known = (ROOT / "pyproject.toml").read_text()
-    for extra in (extras[1] or "").split(","):
-        assert not extra or re.search(rf"^{extra} = \[", known, re.MULTILINE), extra
-
-
-def check_remuda(words: list[str]) -> None:
-    assert {word for word in words[2:] if word.startswith("--")} <= options_of(words[1])
+        program, *words = shlex.split(re.split(r" {3,}", line.strip())[0])
+        match [Path(program).name, *words]:
+            case ["cd" | "sbatch" | "py-spy", *_] | ["pip", "install", *_]:
+                pass  # test_packaging.py reads what pip installs
+            case ["git", "clone", source, *_]:
+                assert f'Source = "{source}"' in project
+            case ["make", target, *_]:
+                assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+            case ["python", "-m", "remuda", subcommand, *options] | ["remuda", subcommand, *options]:
+                assert {word for word in options if word.startswith("--")} <= options_of(subcommand)
+            case ["python", script, *_]:
+                assert (ROOT / script).exists()
+            case unknown:
+                pytest.fail(f"expected a command that is known here, got {unknown}")
 
 
 @functools.cache
@@ -433,17 +406,6 @@ def options_of(subcommand: str) -> set[str]:
         help_text = command(subcommand, "--help")
     assert help_text.exit_code == 0
     return set(re.findall(r"--[a-z-]+", help_text.stdout))
-
-
-def check_python(words: list[str]) -> None:
-    assert words[0].endswith("python"), f"expected a command that is known here, got {words}"
-    if words[1:3] == ["-m", "remuda"]:
-        check_remuda(words[2:])
-    else:
-        assert (ROOT / words[1]).exists()
-
-
-CHECKS = {"git": check_git, "make": check_make, "pip": check_pip, "remuda": check_remuda}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -459,26 +421,6 @@ def headings(page: Path) -> list[str]:
     """Returns the anchors of a page's headings, as the code host makes them."""
     lines = [line for line in page.read_text().splitlines() if line.startswith("#")]
     return [re.sub(r"[^\w -]", "", line.lstrip("# ").lower()).replace(" ", "-") for line in lines]
-
-
-# -- output ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
-@pytest.mark.parametrize("accident", [accidents.raise_value_error, accidents.segfault])
-def test_errors_have_the_text_on_the_page(accident: Callable[..., None]) -> None:
-    with remuda.Pool(hooked(2, step=accident), num_workers=None) as pool:
-        pool.reset(seed=7)
-        with pytest.raises(remuda.RemudaError) as caught:
-            pool.step([0, 3])
-    shown = [without_ids(text) for text in (ROOT / "docs/faults.md").read_text().split("```text\n")[1].split("\n\n")]
-    raised = without_ids(f"{type(caught.value).__name__}: {caught.value}")
-    assert any(raised.startswith(text.partition("```")[0].strip()) for text in shown), raised
-
-
-def without_ids(text: str) -> str:
-    """Returns a text with one space between words, and without ids of processes."""
-    return re.sub(r"pid \d+", "pid", " ".join(text.split()))
 
 
 # -- figures ---------------------------------------------------------------------------------------------

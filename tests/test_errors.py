@@ -67,21 +67,6 @@ def test_a_cause_can_be_replaced() -> None:
     assert raised.value.__cause__ is None
 
 
-@pytest.mark.parametrize(
-    ("code", "text"),
-    [
-        (None, "its exit code is unknown"),
-        (0, "it exited with code 0"),
-        (-9, "killed by SIGKILL (often the kernel, out of memory"),
-        (-11, "killed by SIGSEGV (native code"),
-        (-50, "killed by signal 50"),
-    ],
-)
-def test_exit_codes_are_described(code: int | None, text: str) -> None:
-    death = WorkerDiedError(worker=3, pid=77, exitcode=code, env_ids=[4, 5], operation="nothing")
-    assert str(death).startswith(f"worker 3 (pid 77, envs 4, 5) died while idle: {text}")
-
-
 def test_every_error_can_be_pickled() -> None:
     died = WorkerDiedError(worker=1, pid=9, exitcode=-9, env_ids=(2, 3), operation="step", output="last words")
     late = EnvTimeoutError(worker=1, pid=9, exitcode=-9, env_ids=(2,), operation="reset")

@@ -117,30 +117,3 @@ def test_resume() -> None:
     assert undisturbed == "0 kills, 0 hangs, 0 restarts"
     assert re.fullmatch(r"[1-9]\d* kills, \d+ hangs, [1-9]\d* restarts", disturbed)
     assert equal == "equal weights: True"
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_lerobot_eval(example: Example, capsys: Output, tmp_path: Path) -> None:
-    pytest.importorskip("lerobot", reason="LeRobot is not installed, which needs an older PyTorch than the other tests")
-    import torch
-    from lerobot.envs import make_env_config
-    from lerobot.policies import make_policy, make_pre_post_processors
-    from lerobot.policies.act.configuration_act import ACTConfig
-
-    config = make_env_config("pusht", episode_length=16)
-    small = {"dim_model": 32, "n_heads": 2, "dim_feedforward": 32, "latent_dim": 8}
-    few = {"n_encoder_layers": 1, "n_action_steps": 8, "chunk_size": 10, "pretrained_backbone_weights": None}
-    policy = make_policy(ACTConfig(device="cpu", push_to_hub=False, **small, **few), env_cfg=config)
-    features = {**policy.config.input_features, **policy.config.output_features}
-    shapes = {name: (3, 1, 1) if len(feature.shape) == 3 else feature.shape for name, feature in features.items()}
-    stats = {name: {"mean": torch.zeros(shape), "std": torch.ones(shape)} for name, shape in shapes.items()}
-    for part in (policy, *make_pre_post_processors(policy.config, dataset_stats=stats)):
-        part.save_pretrained(tmp_path)
-    evaluation = example("lerobot_eval", make_env_config=lambda name: config)
-    rows = []
-    for num_envs in ("1", "2"):
-        file = str(tmp_path / f"{num_envs}.jsonl")
-        evaluation.main([str(tmp_path), "pusht", "--episodes", "2", "--num-envs", num_envs, "--results", file])
-        rows.append(remuda.TaskResults.load(file).rows)
-    assert rows[0] == rows[1] and len(rows[0]) == 2
-    assert "pusht 0" in capsys.readouterr().out

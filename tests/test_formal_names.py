@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import runpy
 from collections.abc import Iterator
@@ -12,72 +11,41 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "formal" / "README.md").read_text()
-MODELS = sorted((ROOT / "formal").glob("*.pml"))
-SOURCES = sorted(path for path in (ROOT / "src").rglob("*") if path.suffix in {".py", ".cpp", ".hpp"})
-FILE = re.compile(r"[\w./]+(?:/|\.(?:py|pml|cpp|hpp))")
+FILES = [path for folder in ("formal", "src") for path in sorted((ROOT / folder).rglob("*.*"))]
+TEXTS = {path: path.read_text() for path in FILES if path.suffix in {".py", ".pml", ".cpp", ".hpp"}}
 
 
-def _spans(text: str) -> list[str]:
-    return re.findall(r"`([^`\n]+)`", text)
+def names(spans: list[str]) -> Iterator[str]:
+    """Yields paths, and names of which members have the form `class::member` or `object.member`."""
+    for span in spans:
+        if re.fullmatch(r"[\w./]+(?:/|\.(?:py|pml|cpp|hpp))", span):
+            yield span
+        else:
+            yield from re.findall(r"[A-Za-z_]\w*(?:(?:::|\.)[A-Za-z_]\w*)*", span)
 
 
-def _rows() -> Iterator[tuple[str, str]]:
-    """Yields the first and the last cell of each table row: names in a model, and names in the source."""
-    for line in PAGE.splitlines():
-        if line.startswith("| "):
-            cells = re.split(r"(?<!\\)\|", line)[1:-1]
-            yield cells[0], cells[-1]
+def on_the_page() -> set[str]:
+    """Returns all names in tables, and those in the text with an underscore, a capital, a dot or a qualifier."""
+    tables = re.findall(r"`([^`\n]+)`", "\n".join(re.findall(r"^\| .*", PAGE, re.MULTILINE)))
+    text = re.findall(r"`([^` \n-][^` \n]*)`", re.sub(r"^(\||    ).*", "", PAGE, flags=re.MULTILINE))
+    return {*names(tables), *names([span for span in text if re.search(r"_|::|\.|[A-Z]", span)])}
 
 
-def _names(place: int) -> list[str]:
-    return sorted({span for row in _rows() for span in _spans(row[place])})
+def exists(name: str) -> bool:
+    """Returns whether a path exists, or whether a file has all parts of a name."""
+    if "/" in name or name.endswith((".py", ".pml", ".cpp", ".hpp")):
+        return any(f"{place}/".endswith(f"/{name.rstrip('/')}/") for path in TEXTS for place in (path, path.parent))
+    parts = [rf"\b(?:memory_order_)?{part}\b" for part in re.split(r"::|\.", name)]
+    return any(all(re.search(part, text) for part in parts) for text in TEXTS.values())
 
 
-def _prose() -> list[str]:
-    """Returns the names outside of tables: files, and names with an underscore, a capital or a qualifier."""
-    lines = [line for line in PAGE.splitlines() if not line.startswith(("|", "    "))]
-    spans = {span for span in _spans("\n".join(lines)) if " " not in span and not span.startswith("-")}
-    return sorted(span for span in spans if re.search(r"_|::|\.|[A-Z]", span))
-
-
-@functools.cache
-def _text(path: Path) -> str:
-    return path.read_text()
-
-
-def _has(path: Path, name: str) -> bool:
-    return re.search(rf"\b(?:memory_order_)?{re.escape(name)}\b", _text(path)) is not None
-
-
-def _exists(span: str, files: list[Path]) -> bool:
-    """Returns whether `files` have all names of a span. A member must be in a file that names its class, too."""
-    if FILE.fullmatch(span):
-        folder = span.endswith("/")
-        paths = {path.parent if folder else path for path in [*files, *MODELS, ROOT / "formal" / "check.py"]}
-        return any(f"{path}/".endswith(f"/{span.rstrip('/')}/") for path in paths)
-    names = re.findall(r"[A-Za-z_]\w*(?:(?:::|\.)[A-Za-z_]\w*)*", span)
-    return all(any(all(_has(path, part) for part in re.split(r"::|\.", name)) for path in files) for name in names)
-
-
-@pytest.mark.parametrize("span", _names(0))
-def test_a_name_in_a_column_of_models_is_in_a_model(span: str) -> None:
-    assert _exists(span, MODELS)
-
-
-@pytest.mark.parametrize("span", _names(1))
-def test_a_name_in_a_column_of_sources_is_in_the_source(span: str) -> None:
-    assert _exists(span, SOURCES)
-
-
-@pytest.mark.parametrize("span", _prose())
-def test_a_name_in_the_text_exists(span: str) -> None:
-    assert _exists(span, MODELS) or _exists(span, [*SOURCES, ROOT / "formal" / "check.py"])
+@pytest.mark.parametrize("name", sorted(on_the_page()))
+def test_a_name_on_the_page_exists(name: str) -> None:
+    assert exists(name)
 
 
 def test_a_name_that_is_nowhere_is_found() -> None:
-    assert not _exists("Hub::find_dead", SOURCES)
-    assert not _exists("pool/workers/outbox.hpp", SOURCES)
-    assert not _exists("find_dead", MODELS)
+    assert not exists("Hub::find_dead") and not exists("pool/workers/outbox.hpp")
 
 
 def test_the_page_has_the_number_of_mutants() -> None:

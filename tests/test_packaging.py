@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -50,37 +49,12 @@ def test_a_missing_compiler_and_missing_headers_are_named_with_their_packages(tm
     assert "Fedora, RHEL: dnf install python3-devel" in errors
 
 
-def test_the_demo_announces_its_slow_steps() -> None:
-    options = ["--dry-run", "--always-make", "COMPILER=build/compiler/c++", "VENV=none", "demo"]
-    run = subprocess.run(["make", *options], cwd=ROOT, capture_output=True, text=True, check=True)
-    lines = run.stdout.splitlines()
-    for text, command in {
-        "making the environment none": "-m venv none",
-        "found no C++ compiler: installing zig": "pip install --quiet",
-        "compiling remuda, silently: some minutes": "pip wheel",
-        "installing remuda and Gymnasium in none": "pip install --quiet build/wheel",
-    }.items():
-        announced = next(i for i, line in enumerate(lines) if text in line)
-        assert any(command in line for line in lines[announced + 1 : announced + 5]), text
-
-
-def test_a_build_writes_nothing_into_the_checkout() -> None:
-    """The checkout may be read-only. Without a setting, scikit-build-core builds in a temporary folder."""
-    assert not re.search(r"^build-dir", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-
-
 def test_dependencies_of_users_have_no_upper_bounds() -> None:
     requirements = metadata.requires("remuda-rl")
     assert requirements
     for requirement in requirements:
         assert re.fullmatch(r"[\w.-]+>=[\d.]+( *; *extra == [\"']\w+[\"'])?", requirement), requirement
     assert not [one for one in requirements if re.match("torch|typer|pydantic", one)]
-
-
-@pytest.mark.parametrize("folder", ["", "faces/ding_", "faces/mlagents_", "faces/old_gymnasium_"])
-def test_pytorch_is_pinned_for_the_tests(folder: str) -> None:
-    text = (ROOT / "tests" / f"{folder}requirements.txt").read_text()
-    assert re.search(r"^torch==[\d.]+$", text, re.MULTILINE)
 
 
 # -- the name, because `remuda` is another project's package on PyPI -----------------------------------
@@ -152,32 +126,21 @@ def test_make_installs_the_wheel_that_it_has_built() -> None:
 # -- `make check` finds the tests of a change ----------------------------------------------------------
 
 
-@pytest.fixture
-def check(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def test_a_change_has_tests_of_its_own_and_of_folders_that_import_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    return runpy.run_path("packaging/check.py")
-
-
-@pytest.mark.parametrize(
-    ("changed", "tests"),
-    [
-        ("src/remuda/_engine/pool/part.py", "tests/engine/pool"),
-        ("src/remuda/_training/tasks/task.py", "tests/training"),
-        ("src/remuda/sb3/part.py", "tests/faces/sb3"),
-        ("src/remuda/errors.py", "tests/test_public_names.py"),
-        ("src/remuda/errors.py", "tests/test_reference.py"),
-        ("tests/wire/test_blobs.py", "tests/wire/test_blobs.py"),
-        ("tests/vector_reward_envs.py", "tests/faces/test_vector_rewards.py"),
-        ("docs/pool.md", "tests/test_docs.py"),
-    ],
-)
-def test_a_change_has_tests(changed: str, tests: str, check: dict[str, Any]) -> None:
-    assert tests in list(check["_own_tests"]([Path(changed)]))
-
-
-def test_folders_that_import_a_changed_one_are_tested_too(check: dict[str, Any]) -> None:
-    found = list(check["_tests_of_importers"]([Path("src/remuda/_wire/codec.py")]))
-    assert {"tests/worker", "tests/engine/startup"} <= set(found)
+    check = runpy.run_path("packaging/check.py")
+    for changed, tests in {
+        "src/remuda/_engine/pool/part.py": {"tests/engine/pool"},
+        "src/remuda/_training/tasks/task.py": {"tests/training"},
+        "src/remuda/sb3/part.py": {"tests/faces/sb3"},
+        "src/remuda/errors.py": {"tests/test_public_names.py", "tests/test_reference.py"},
+        "tests/wire/test_blobs.py": {"tests/wire/test_blobs.py"},
+        "tests/vector_reward_envs.py": {"tests/faces/test_vector_rewards.py"},
+        "docs/pool.md": {"tests/test_docs.py"},
+    }.items():
+        assert tests <= set(check["_own_tests"]([Path(changed)])), changed
+    found = set(check["_tests_of_importers"]([Path("src/remuda/_wire/codec.py")]))
+    assert {"tests/worker", "tests/engine/startup"} <= found
 
 
 # -- systems without POSIX features --------------------------------------------------------------------

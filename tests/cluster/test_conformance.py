@@ -1,9 +1,14 @@
-"""A pool on a cluster gives the results of local pools: in the courses of the conformance suite, and after faults."""
+"""A pool on a cluster gives the results of local pools: in the conformance suite, by faces, and if envs fail."""
 
 from __future__ import annotations
 
+import importlib
+import re
+import sys
+from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +17,16 @@ import pytest
 from accidents import kill_myself, raise_value_error
 from answers import DEATHS, EXCEPTIONS, MODES, SEQUENCES, answers, possible
 from backends.test_conformance import COURSES, OpenPool, episodes
-from cluster_envs import Scripted
+from cluster_envs import Faulty, Scripted, actions, arm
+from drawn import MINUTES
 from pairs import each
 from pool_envs import assert_same
 from resumed_envs import Failing, WalkEnv
 from task_envs import Mortal, Walk, kills
 
 import remuda
-from remuda import FaultPolicy, Pool, Task, evaluate_tasks
+from remuda import Batch, EnvError, EnvState, Fault, FaultPolicy, Pool, Task, WorkerDiedError, evaluate_tasks
+from remuda.gymnasium import AsyncVectorEnv
 
 pytestmark = pytest.mark.usefixtures("kept_actors")
 
@@ -109,3 +116,158 @@ def test_tasks_have_the_results_of_one_machine_also_after_kills(tmp_path: Path) 
             key: wanted[key] for key in wanted if key not in changed
         }
     assert kills(tmp_path) >= 2 + 6 + 6 - 2  # an episode may end before its second step
+
+
+# -- faces ---------------------------------------------------------------------------------------------
+
+NUM_ENVS = 4
+ACTIONS = [actions(step, range(NUM_ENVS)) for step in range(12)]
+FACES = Path(__file__).parents[1] / "faces" / "support"
+
+
+def gymnasiums(**options: Any) -> list[Any]:
+    envs = AsyncVectorEnv([Scripted] * NUM_ENVS, **options)
+    results = [envs.reset(seed=4), *map(envs.step, ACTIONS)]
+    results.append(envs.reset(options={"reset_mask": np.array([True, False, True, False])}))
+    results.append(envs.call("steps"))
+    envs.close()
+    return results
+
+
+def sb3s(**options: Any) -> list[Any]:
+    sb3 = pytest.importorskip("stable_baselines3") and remuda.sb3
+    envs = sb3.SubprocVecEnv([Scripted] * NUM_ENVS, **options)
+    envs.seed(4)
+    results = [envs.reset(), *map(envs.step, ACTIONS)]
+    envs.set_attr("length", 2, indices=[1])
+    results += [envs.get_attr("length", [0, 1]), envs.env_method("pid") and None, envs.reset_infos]
+    envs.close()
+    return results
+
+
+def alfs(**options: Any) -> list[Any]:
+    envs_module = importlib.import_module("alf_face_envs")
+    with remuda.alf.FastParallelEnvironment([envs_module.CountingAlfEnv] * NUM_ENVS, **options) as envs:
+        rng = np.random.default_rng(5)
+        each = [envs_module.random_actions(envs.action_spec(), envs.batch_size, rng) for _ in range(12)]
+        return [str(envs.reset()), *(str(envs.step(one)) for one in each)]
+
+
+def pettingzoos(**options: Any) -> list[Any]:
+    pytest.importorskip("pettingzoo")
+    crowd = importlib.import_module("parallel_envs")
+    rng, results = np.random.default_rng(5), list[Any]()
+    with remuda.pettingzoo.vector([crowd.Crowd] * NUM_ENVS, **options) as envs:
+        results.append(envs.reset(seed=4)[0])
+        for _ in range(12):
+            *numbers, _ = envs.step(crowd.actions_of(rng, NUM_ENVS))
+            results += [numbers, envs.alive]
+    return results
+
+
+@pytest.mark.parametrize("course", [gymnasiums, sb3s, alfs, pettingzoos])
+def test_a_face_returns_what_it_does_on_one_machine(
+    monkeypatch: pytest.MonkeyPatch, course: Callable[..., list[Any]]
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(FACES), str(FACES / "alf_stand_in")])
+    assert_same(course(backend=remuda.Ray(shards=2, backend="serial")), course(num_workers=2))
+
+
+# -- faults --------------------------------------------------------------------------------------------
+
+LIMIT = 1.5  # seconds until a hanging env is killed; envs that do not hang take milliseconds
+KINDS = ("death", "exception", "hang")
+Operation = Callable[[Pool, int, dict[int, Any]], Any]
+OPERATIONS: dict[str, Operation] = {
+    "step": lambda pool, env, _: pool.step([0], env_ids=[env]),
+    "reset": lambda pool, env, _: pool.reset(seed=5, env_ids=[env]),
+    "call": lambda pool, env, _: pool.call("poke", env_ids=[env]),
+    "get_state": lambda pool, env, _: pool.get_state([env]),
+    "set_state": lambda pool, env, states: pool.set_state([states[env]], [env]),
+    "render": lambda pool, env, _: pool.call("render", env_ids=[env]),
+    "apply_async": lambda pool, env, _: pool.apply_async(Faulty.poke, env_ids=[env]).result(),
+}
+# A hang takes LIMIT seconds on the cluster and on one machine, so it occurs only in the operations with own limits.
+ALL = [*product(OPERATIONS, KINDS[:2]), *product(("step", "reset", "call"), KINDS[2:])]
+CASES = ALL if MINUTES else [case for i, case in enumerate(ALL[:-1]) if i % 4 in (0, 3)] + ALL[-1:]
+
+
+def outcome(operation: Callable[[], Any]) -> Any:
+    """Runs an operation. Returns its result or error as plain data, without pids and the names of machines."""
+    try:
+        return plain(operation())
+    except remuda.RemudaError as error:
+        return plain(error)
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, Batch):
+        ends = zip(value.env_ids.tolist(), value.truncations.tolist(), value.obs.tolist(), strict=True)
+        return [(*end, fault_in(info)) for end, info in zip(ends, value.infos, strict=True)]
+    if isinstance(value, EnvError):
+        each = [(f.env_id, f.worker, f.operation, f.message, f.where, type(f.exception)) for f in value.failures]
+        return EnvError, each, type(value.__cause__)
+    if isinstance(value, WorkerDiedError):
+        fields = value.worker, value.env_ids, value.operation, value.exitcode, value.where
+        text = re.sub(r"pid \d+", "pid", str(value)).splitlines()[0]
+        return type(value), text, fields, getattr(value, "deadline", None), getattr(value, "limit", None)
+    if isinstance(value, Exception):
+        return type(value), str(value), value.__cause__ and plain(value.__cause__)
+    return [type(one) if isinstance(one, EnvState) else one for one in value]
+
+
+def fault_in(info: dict[str, Any]) -> Any:
+    fault: Fault | None = info.get("fault")
+    if fault is None:
+        return None
+    return fault.env_id, fault.worker, fault.kind, fault.operation, fault.where, fault.shared, plain(fault.error)
+
+
+def run(pool: Pool, ids: list[int], env: int, name: str, kind: str) -> list[Any]:
+    """Makes an env fail in an operation. Returns the outcomes of this operation and of later ones of the envs `ids`."""
+    pool.reset(seed=1, env_ids=ids)
+    states = dict(zip(ids, pool.get_state(ids), strict=True))
+    pool.step([0] * len(ids), env_ids=ids)
+    pool.apply(arm, kind, env_ids=[env])
+    return [
+        outcome(lambda: OPERATIONS[name](pool, env, states)),
+        outcome(lambda: pool.get_state([env])),
+        outcome(lambda: pool.step([0] * len(ids), env_ids=ids)),
+        outcome(lambda: pool.get_state(ids)),
+        outcome(lambda: pool.step([0] * len(ids), env_ids=ids)),
+        outcome(lambda: pool.get_attr("pokes", env_ids=ids)),
+        pool.pending,
+    ]
+
+
+def policy_with(on_fault: Any) -> FaultPolicy:
+    limits: Any = dict.fromkeys(("step_timeout", "reset_timeout", "call_timeout"), LIMIT)
+    return FaultPolicy(on_fault, **limits, backoff=0, max_restarts=1000)
+
+
+@pytest.mark.watchdog(600)  # each hang lasts LIMIT seconds, and each restart starts a process
+def test_faults_with_restarts_have_the_consequences_that_they_have_on_one_machine() -> None:
+    """Shard 0 has two envs in one worker, and shard 1 has one env. Both have half a CPU, and thus one worker."""
+    policy, backend = policy_with("restart"), remuda.Ray(shards=2, cpus_per_shard=0.5)
+    with (
+        Pool([Faulty] * 3, num_workers=2, faults=policy) as twin,
+        Pool([Faulty] * 3, faults=policy, backend=backend) as pool,
+    ):
+        assert pool.num_workers == twin.num_workers
+        for number, case in enumerate(CASES):
+            env = 1 + number % 2
+            assert run(pool, [0, 1, 2], env, *case) == run(twin, [0, 1, 2], env, *case), case
+        assert pool.stats().restarts == twin.stats().restarts
+
+
+@pytest.mark.watchdog(600)
+def test_faults_that_are_raised_have_the_consequences_that_they_have_on_one_machine() -> None:
+    policy, living = policy_with("raise"), list(range(len(OPERATIONS)))
+    with (
+        Pool([Faulty] * len(living), num_workers=len(living), faults=policy, log_advice=False) as twin,
+        Pool([Faulty] * len(living), num_workers=None, faults=policy, backend=remuda.Ray(shards=2)) as pool,
+    ):
+        for env, name in enumerate(OPERATIONS):
+            for kind in ("exception", "death" if env % 2 or not MINUTES else "hang"):
+                assert run(pool, living, env, name, kind) == run(twin, living, env, name, kind), (name, kind)
+            living = living[1:]

@@ -1,22 +1,35 @@
-"""The death of a worker, shard or machine ends the episodes of its own envs only."""
+"""The death of a worker, shard or machine ends the episodes of its own envs only, which continue from saved states."""
 
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from accidents import kill_myself, once, raise_value_error
 from cluster_envs import Endless, Scripted, actions, fail, kill_shard, rows_by_env
-from pool_envs import TextEnv
+from pool_envs import Gate, TextEnv, hooked
+from programs import kill
 
 import remuda
-from remuda import Batch, BrokenPoolError, FaultPolicy, Pool, RestartLimitError, ShardDiedError, WorkerDiedError
+from remuda import (
+    Batch,
+    BrokenPoolError,
+    FaultPolicy,
+    Pool,
+    RestartLimitError,
+    ShardDiedError,
+    StateError,
+    WorkerDiedError,
+)
 
 pytestmark = pytest.mark.usefixtures("kept_actors")
 
@@ -120,24 +133,6 @@ def test_the_death_of_a_shard_in_a_step_does_not_delay_the_others() -> None:
         assert [kind == "other" for kind in pool.get_attr("kind")] == [False, False, True, False]
 
 
-def test_a_shard_replaces_its_dead_worker_and_the_driver_logs_faults(caplog: pytest.LogCaptureFixture) -> None:
-    with Pool([Dying] * NUM_ENVS, backend=PROCESSES, faults="restart", num_workers=None) as pool:
-        pool.reset(seed=0)
-        batch = pool.step([0, 1, 2, KILL_YOURSELF])
-        assert batch.truncations.tolist() == [False, False, False, True]
-        fault = batch.infos[3]["fault"]
-        assert (fault.env_id, fault.shard, fault.operation, fault.where.step) == (3, 1, "step", 1)
-        assert fault.error.env_ids == pool.workers[fault.worker].env_ids == (3,)
-        assert fault.error.worker == fault.worker == 3
-        pool.apply(fail, env_ids=[0])
-        assert pool.step([0] * NUM_ENVS).truncations.tolist() == [True, False, False, False]
-        assert pool.stats().restarts == 1
-    first, second = [record for record in caplog.records if record.name == "remuda"]
-    assert (first.env, first.shard) == (3, 1) and (second.env, second.shard) == (0, 0)  # type: ignore[attr-defined]
-    assert "env 3" in first.getMessage() and "(shard 1, node " in first.getMessage()
-    assert "told to" in second.getMessage()
-
-
 def test_a_death_between_rollouts_is_reported_with_the_next_rollout(caplog: pytest.LogCaptureFixture) -> None:
     with Pool([Endless] * NUM_ENVS, backend=PROCESSES, faults="restart", num_workers=None) as pool:
         pool.reset(seed=0)
@@ -155,23 +150,16 @@ def test_a_death_between_rollouts_is_reported_with_the_next_rollout(caplog: pyte
         assert pool.stats().restarts == 1
     (record,) = [record for record in caplog.records if record.name == "remuda"]
     assert (record.env, record.shard) == (3, 1)  # type: ignore[attr-defined]
+    assert "env 3" in record.getMessage() and "(shard 1, node " in record.getMessage()
 
 
 def test_a_dead_shard_is_rebuilt_while_the_program_does_not_call_the_pool(tmp_path: Path) -> None:
-    is_successor, building = tmp_path / "is successor", tmp_path / "building"
-    os.mkfifo(building)
-
-    def make() -> Any:
-        if is_successor.exists():
-            building.write_text("now")  # waits until the test reads it
-        return Endless()
-
-    with Pool([Endless, make], backend=SERIAL, faults="restart") as pool:
-        pool.reset(seed=0)
-        (pid,) = pool.call("pid", env_ids=[1])
-        is_successor.touch()
-        os.kill(pid, signal.SIGKILL)
-        assert building.read_text() == "now"  # waits until the successor builds its env
+    gate = Gate(tmp_path)
+    env_fns = hooked(2, build=once(tmp_path / "built", lambda _: gate.wait(), skip=1))
+    with Pool(env_fns, backend=SERIAL, faults="restart") as pool:
+        pool.reset()
+        kill_shard(pool, 1)
+        gate.let_pass()  # waits until the successor builds its env
         batch = pool.step([0, 0])
         assert batch.truncations.tolist() == [False, True]
         assert [(fault.env_id, fault.shard, fault.kind) for fault in faults_of(batch)] == [(1, 1, "death")]
@@ -203,14 +191,9 @@ def test_a_restart_limit_error_has_each_death_once(backend: Any) -> None:
         assert str(raised.value).count("died while in step") == 1
 
 
-class DiesInClose(Scripted):
-    def close(self) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 def test_a_death_in_close_is_raised() -> None:
-    pool = Pool([Scripted, Scripted, Scripted, DiesInClose], backend=PROCESSES, num_workers=None)
-    pool.reset(seed=0)
+    pool = Pool(hooked(NUM_ENVS, [3], close=kill_myself), backend=PROCESSES, num_workers=None)
+    pool.reset()
     with pytest.raises(WorkerDiedError, match="env 3.* died while in close") as raised:
         pool.close()
     assert (raised.value.worker, raised.value.env_ids) == (3, (3,))
@@ -220,57 +203,39 @@ def test_observations_without_columns_are_repeated_after_a_fault() -> None:
     with Pool([TextEnv] * 2, backend=PROCESSES, faults="restart") as pool:
         pool.reset()
         pool.step(("a", "b"))
-        pid = pool.workers[1].pid
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
+        kill(pool, 1)
         for _ in range(2):
             pool.request_obs()
             assert pool.recv(order="slot").obs == ("a", "b")
 
 
 def test_the_death_of_a_shard_in_build_is_a_fault(tmp_path: Path) -> None:
-    mark = tmp_path / "was here"
-
-    def make() -> Any:
-        if not mark.exists():
-            mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return Scripted()
-
-    with Pool([Scripted, make], backend=SERIAL, faults="restart") as pool:
-        assert pool.reset(seed=0).env_ids.tolist() == [0, 1]
+    env_fns = hooked(2, [1], build=once(tmp_path / "was here", kill_myself))
+    with Pool(env_fns, backend=SERIAL, faults="restart") as pool:
+        assert pool.reset().env_ids.tolist() == [0, 1]
         assert pool.stats().restarts == 1
 
 
 REPORT = FaultPolicy("restart", resets="report", max_restarts=1)
 
 
-class Obedient(Scripted):
-    """Fails in resets whose options say so."""
+@pytest.mark.parametrize("act", [kill_myself, raise_value_error])
+def test_a_failed_reset_on_a_shard_is_reported_as_often_as_it_fails(act: Callable[..., Any]) -> None:
+    def obey(env: Any) -> Any:
+        return act() if env.last_options else None
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        if options == {"do": "die"}:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if options == {"do": "raise"}:
-            raise ValueError("as told")
-        return super().reset(seed=seed)
-
-
-@pytest.mark.parametrize("do", ["die", "raise"])
-def test_a_failed_reset_on_a_shard_is_reported_as_often_as_it_fails(do: str) -> None:
-    options: Any = {"backend": remuda.Ray(shards=2), "autoreset": "disabled", "faults": REPORT}
-    with Pool([Obedient] * 4, **options) as pool:
-        pool.reset(seed=1)
+    env_fns = hooked(4, [3], reset=obey, autoreset=obey)
+    with Pool(env_fns, backend=PROCESSES, autoreset="disabled", faults=REPORT) as pool:
+        pool.reset()
         for _ in range(4):
-            batch = pool.reset(env_ids=[3], options={"do": do})
+            batch = pool.reset(env_ids=[3], options={"fail": True})
             assert batch.truncations.tolist() == [True] and batch.infos[0]["fault"].env_id == 3
         assert "fault" not in pool.reset(env_ids=[3]).infos[0]
         assert len(pool.step([0, 0, 0, 0])) == 4
 
 
 def test_the_reset_that_a_lost_shard_did_not_make_is_reported() -> None:
-    options: Any = {"backend": remuda.Ray(shards=2, backend="serial"), "autoreset": "disabled", "faults": REPORT}
-    with Pool([Obedient] * 4, **options) as pool:
+    with Pool([Scripted] * 4, backend=SERIAL, autoreset="disabled", faults=REPORT) as pool:
         pool.reset(seed=1)
         kill_shard(pool, 2)
         batch = pool.step([0, 0, 0, 0])
@@ -279,24 +244,12 @@ def test_the_reset_that_a_lost_shard_did_not_make_is_reported() -> None:
         assert len(pool.step([0, 0, 0, 0])) == 4
 
 
-class Failing(Scripted):
-    def step(self, action: Any) -> Any:
-        raise ValueError("as told")
-
-
-@pytest.fixture
-def frequent_switches() -> Iterator[None]:
-    """Makes Python change the running thread as often as it can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
-
-
-@pytest.mark.usefixtures("frequent_switches")
-def test_an_env_may_step_again_once_it_was_reset_after_its_fault() -> None:
+def test_an_env_may_step_again_once_it_was_reset_after_its_fault(request: pytest.FixtureRequest) -> None:
+    request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
+    sys.setswitchinterval(1e-6)  # Python changes the running thread as often as it can
     faults, backend = FaultPolicy("restart", max_restarts=10_000), remuda.Ray(shards=1, backend="serial")
-    with Pool([Failing] * NUM_ENVS, backend=backend, autoreset="disabled", faults=faults) as pool:
+    env_fns = hooked(NUM_ENVS, range(NUM_ENVS), step=raise_value_error)
+    with Pool(env_fns, backend=backend, autoreset="disabled", faults=faults) as pool:
         pool.send_reset()
         for _ in range(400):
             batch = pool.recv(1)
@@ -305,3 +258,54 @@ def test_an_env_may_step_again_once_it_was_reset_after_its_fault() -> None:
                     pool.send_reset(env_ids=[env])
                 else:
                     pool.send([0], [env])
+
+
+# -- states --------------------------------------------------------------------------------------------
+
+
+def there_and_back(pool: Pool, kill: bool = False) -> list[Any]:
+    """Steps, takes states, steps again, and steps from the states in other envs. Returns all rows."""
+
+    def steps(count: int) -> list[Any]:
+        return [rows_by_env(pool.step(actions(step, range(NUM_ENVS)))) for step in range(count)]
+
+    course = [rows_by_env(pool.reset(seed=3)), *steps(2)]
+    states = pickle.loads(pickle.dumps(pool.get_state(state_fns="attributes")))
+    course += steps(8)
+    if kill:
+        kill_shard(pool, 0)
+    course += [rows_by_env(pool.set_state(states[::-1])), *steps(8)]
+    return [*course, rows_by_env(pool.fork_state(3, [0, 2], state_fns="attributes")), *steps(8)]
+
+
+def test_envs_continue_from_states_even_if_a_shard_dies() -> None:
+    with Pool([Scripted] * NUM_ENVS, backend="serial", **SEEDED) as twin:
+        expected = there_and_back(twin)
+    with Pool([Scripted] * NUM_ENVS, backend=SERIAL, **SEEDED) as pool:
+        assert there_and_back(pool, kill=True) == expected
+        assert pool.stats().restarts == 1
+        states = pool.get_state([3], state_fns="attributes")
+        kill_shard(pool, 3)
+        with pytest.raises(ShardDiedError):
+            pool.get_state([3], state_fns="attributes")
+        with pytest.raises(StateError, match="got env 3, rebuilt and not reset yet"):
+            pool.get_state([3], state_fns="attributes")
+        assert len(pool.set_state(states, [3])) == 1
+
+
+def test_seeds_continue_after_a_state_was_set_in_a_new_shard() -> None:
+    """This holds even if a shard has counted the seeds in rollouts and then died."""
+    draws = []
+    for kills in (False, True):
+        with Pool([Endless] * 2, backend=remuda.Ray(backend="serial"), **SEEDED) as pool:
+            pool.reset(seed=3)
+            states = pool.get_state(state_fns="attributes")
+            if kills:
+                kill_shard(pool, 0)
+            draws.append([pool.set_state(states).obs[:, 0].tolist()])
+            with pool.rollouts(lambda obs: [0] * len(obs), steps=4) as rollouts:
+                draws[-1].append(next(rollouts).obs[-1, :, 0].tolist())
+            if kills:
+                kill_shard(pool, 0)
+            draws[-1].append(pool.reset().obs[:, 0].tolist())
+    assert draws[0] == draws[1]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from accidents import kill_myself, once, raise_value_error
 from cluster.conftest import TwoNodes
 from cluster.test_rollouts import Greedy, by_env, rollouts_of_each_shard
 from cluster.test_unstarted import Blocker, in_a_thread
 from cluster_envs import Scripted, actions, fail, kill_shard, rows_by_env
+from pool_envs import hooked
 
 import remuda
 from remuda import ClusterPool, EnvError, Pool, ShardDiedError, StartTimeoutError, StateError
@@ -65,7 +65,7 @@ def test_results_equal_those_of_one_machine(autoreset: Any, keep: bool) -> None:
 
 @pytest.mark.usefixtures("kept_actors")
 def test_the_info_of_an_episode_cut_off_by_a_resize_says_so() -> None:
-    with Pool([Scripted] * NUM_ENVS, backend=ONE, seeding="per_episode", faults="raise") as pool:
+    with Pool([Scripted] * NUM_ENVS, backend=ONE, **SEEDED) as pool:
         pool.set_attr("bonus", 5, lasting=True)
         pool.set_reset_options({"wind": 1})
         pool.reset(seed=3)
@@ -79,6 +79,10 @@ def test_the_info_of_an_episode_cut_off_by_a_resize_says_so() -> None:
         assert not pool.step([0] * NUM_ENVS).truncations.any()
         assert pool.get_attr("bonus") == [5] * NUM_ENVS
         assert [info["options"] for info in pool.reset().infos] == ["{'wind': 1}"] * NUM_ENVS
+        pool.apply(fail, env_ids=[2])
+        kill_shard(pool, 5)
+        faults = [info["fault"] for info in pool.step([0] * NUM_ENVS).infos if info]
+        assert [(fault.env_id, fault.shard, fault.worker) for fault in faults] == [(2, 2, 2), (5, 5, 5)]
 
 
 @pytest.mark.usefixtures("kept_actors")
@@ -97,26 +101,6 @@ def test_rollouts_have_the_same_episodes_before_and_after() -> None:
     assert runs[0] == runs[1]
 
 
-@pytest.mark.usefixtures("kept_actors")
-def test_a_shard_that_dies_after_a_resize_is_replaced_in_rollouts() -> None:
-    with Pool([Scripted] * NUM_ENVS, backend=ONE, **SEEDED) as pool:
-        pool.reset(seed=5)
-        rollouts_of_each_shard(pool, Greedy(), 1)
-        pool.resize(3)
-        pool.reset(seed=5)
-        pids = pool.call("pid")
-        assert len(set(pids)) == 3
-        with pool.rollouts(Greedy(), steps=8) as rollouts:
-            os.kill(pids[4], signal.SIGKILL)
-            while not (rollout := next(rollouts)).lost:
-                pass
-        assert [(fault.env_id, fault.shard, fault.worker) for fault in rollout.lost] == [(4, 2, 2), (5, 2, 2)]
-        pool.reset()
-        pool.apply(fail, env_ids=[2, 5])
-        infos = pool.step([0] * NUM_ENVS).infos
-        assert [infos[env]["fault"].worker for env in (2, 5)] == [1, 2]
-
-
 def test_a_resize_waits_until_the_cluster_has_room_or_changes_nothing(cluster: TwoNodes) -> None:
     where = remuda.Ray(shards=1, backend="serial", resources={"seat": 0.5})
     blocker = Blocker(part=0.5)
@@ -132,35 +116,21 @@ def test_a_resize_waits_until_the_cluster_has_room_or_changes_nothing(cluster: T
         assert pool.step([0, 0]).truncations.all()
 
 
-class Choosy(Scripted):
-    """Fails to build a second time: it leaves a file at the first time."""
-
-    def __init__(self, mark: Path, kills: bool) -> None:
-        if mark.exists() and kills:
-            mark.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
-        if mark.exists():
-            raise RuntimeError("once is enough")
-        mark.touch()
-
-
 @pytest.mark.usefixtures("kept_actors")
 def test_a_resize_with_a_failing_factory_changes_nothing(tmp_path: Path) -> None:
-    env_fns = [Scripted, lambda: Choosy(tmp_path / "mark", kills=False)]
+    env_fns = hooked(2, [1], build=once(tmp_path / "built", raise_value_error, skip=1))
     with Pool(env_fns, backend=ONE, **SEEDED) as pool:
-        before = rows_by_env(pool.reset(seed=3))
-        with pytest.raises(EnvError, match=r"env 1 .*raised RuntimeError.*: once is enough"):
+        pool.reset(seed=3)
+        with pytest.raises(EnvError, match=r"env 1 .*raised ValueError.*: broken"):
             pool.resize(2)
-        batch = pool.step([1, 1])
-        assert batch.obs[:, 1].tolist() == [1, 1] and [before[env][0][0] for env in (0, 1)] == batch.obs[:, 0].tolist()
-        (tmp_path / "mark").unlink()
+        assert pool.step([1, 1]).obs[:, 1:3].tolist() == [[1, 1], [1, 1]]  # the first step of the first episode
         pool.resize(2)
         assert pool.step([0, 0]).truncations.all()
 
 
 @pytest.mark.usefixtures("kept_actors")
 def test_the_death_of_a_shard_during_a_resize_is_a_fault(tmp_path: Path) -> None:
-    env_fns = [lambda: Choosy(tmp_path / "mark", kills=True), Scripted]
+    env_fns = hooked(2, [0], build=once(tmp_path / "built", kill_myself, skip=1))
     with Pool(env_fns, backend=ONE, **SEEDED) as pool:
         pool.reset(seed=3)
         with pytest.raises(ShardDiedError, match="died while in build"):
@@ -168,9 +138,8 @@ def test_the_death_of_a_shard_during_a_resize_is_a_fault(tmp_path: Path) -> None
         batch = pool.step([0, 0])
         assert batch.truncations.all() and [info["fault"].kind for info in batch.infos] == ["death"] * 2
         pool.call("pid")  # the successor answers after it has built its envs
-        (tmp_path / "mark").unlink()
         pool.resize(2)
-        assert len(pool.workers) == 2 and pool.step([0, 0]).obs[:, 1].tolist() == [0, 0]
+        assert len(pool.workers) == 2 and pool.step([0, 0]).obs[:, 2].tolist() == [0, 0]
 
 
 @pytest.mark.usefixtures("kept_actors")

@@ -279,21 +279,14 @@ def test_without_restarts_a_death_ends_rollouts(backend: Any, kind: type[WorkerD
 def test_metrics_count_rollouts_and_restarts_by_shard(monkeypatch: pytest.MonkeyPatch) -> None:
     values = Counter[tuple[str, str]]()
 
-    class Recorded:
-        """Records a metric in `values`. Ray exports metrics only with further packages."""
+    def count(metric: Any, tags: dict[str, str]) -> None:
+        values[metric.info["name"], tags["shard"]] += 1
 
-        def __init__(self, name: str, description: str, tag_keys: Any) -> None:
-            assert description and tag_keys == ("pool", "shard")
-            self.name = name
+    def set_to(metric: Any, value: int, tags: dict[str, str]) -> None:
+        values[metric.info["name"], tags["shard"]] = value
 
-        def inc(self, tags: dict[str, str]) -> None:
-            values[self.name, tags["shard"]] += 1
-
-        def set(self, value: int, tags: dict[str, str]) -> None:
-            values[self.name, tags["shard"]] = value
-
-    monkeypatch.setattr("remuda._cluster.ray.metrics.Counter", Recorded)
-    monkeypatch.setattr("remuda._cluster.ray.metrics.Gauge", Recorded)
+    monkeypatch.setattr("ray.util.metrics.Counter.inc", count)  # Ray exports metrics only with further packages
+    monkeypatch.setattr("ray.util.metrics.Gauge.set", set_to)
     with Pool([Scripted] * 2, backend=remuda.Ray(backend="serial"), faults="restart") as pool:
         pool.reset(seed=0)
         with pool.rollouts(Greedy(), steps=2, in_flight=2) as rollouts:
