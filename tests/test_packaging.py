@@ -49,12 +49,37 @@ def test_a_missing_compiler_and_missing_headers_are_named_with_their_packages(tm
     assert "Fedora, RHEL: dnf install python3-devel" in errors
 
 
+def test_the_demo_announces_its_slow_steps() -> None:
+    options = ["--dry-run", "--always-make", "COMPILER=build/compiler/c++", "VENV=none", "demo"]
+    run = subprocess.run(["make", *options], cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = run.stdout.splitlines()
+    for text, command in {
+        "making the environment none": "-m venv none",
+        "found no C++ compiler: installing zig": "pip install --quiet",
+        "compiling remuda, silently: some minutes": "pip wheel",
+        "installing remuda and Gymnasium in none": "pip install --quiet build/wheel",
+    }.items():
+        announced = next(i for i, line in enumerate(lines) if text in line)
+        assert any(command in line for line in lines[announced + 1 : announced + 5]), text
+
+
+def test_a_build_writes_nothing_into_the_checkout() -> None:
+    """The checkout may be read-only. Without a setting, scikit-build-core builds in a temporary folder."""
+    assert not re.search(r"^build-dir", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+
+
 def test_dependencies_of_users_have_no_upper_bounds() -> None:
     requirements = metadata.requires("remuda-rl")
     assert requirements
     for requirement in requirements:
         assert re.fullmatch(r"[\w.-]+>=[\d.]+( *; *extra == [\"']\w+[\"'])?", requirement), requirement
     assert not [one for one in requirements if re.match("torch|typer|pydantic", one)]
+
+
+@pytest.mark.parametrize("folder", ["", "faces/ding_", "faces/mlagents_", "faces/old_gymnasium_"])
+def test_pytorch_is_pinned_for_the_tests(folder: str) -> None:
+    text = (ROOT / "tests" / f"{folder}requirements.txt").read_text()
+    assert re.search(r"^torch==[\d.]+$", text, re.MULTILINE)
 
 
 # -- the name, because `remuda` is another project's package on PyPI -----------------------------------

@@ -46,6 +46,9 @@ class FuseBox:
         self._delays[env_id] = delay
         self._kinds[env_id] = KINDS.index(kind) + 1
 
+    def disarm(self) -> None:
+        self._kinds[:] = 0
+
     def burn(self, env_id: int) -> None:
         """Called in the env: fails if it is time."""
         kind = int(self._kinds[env_id])
@@ -55,23 +58,24 @@ class FuseBox:
             self._delays[env_id] -= 1
             return
         self._kinds[env_id] = 0
-        act, _ = GRIEFS[KINDS[kind - 1]]
-        act()
+        GRIEFS[KINDS[kind - 1]]()
 
 
-# Each failure, and the kind of fault that the pool reports for it.
-GRIEFS: dict[str, tuple[Callable[[], None], str]] = {
-    "killed": (accidents.die, "death"),
-    "aborts": (accidents.abort, "death"),
-    "exits": (accidents.leave, "death"),
-    "raises": (accidents.raise_value_error, "exception"),
-    "stops": (accidents.stop_myself, "timeout"),
-    "spins": (accidents.loop_for_ever, "timeout"),
-    "waits": (accidents.wait_for_ever, "timeout"),
-    "holds the GIL": (accidents.hold_the_gil, "timeout"),
+GRIEFS: dict[str, Callable[[], None]] = {
+    "killed": accidents.die,
+    "aborts": accidents.abort,
+    "exits": accidents.leave,
+    "raises": accidents.raise_value_error,
+    "stops": accidents.stop_myself,
+    "spins": accidents.loop_for_ever,
+    "waits": accidents.wait_for_ever,
+    "holds the GIL": accidents.hold_the_gil,
 }
 KINDS = list(GRIEFS)
-FAULTS = {kind: fault for kind, (_, fault) in GRIEFS.items()}
+
+# The kind of fault that the pool reports for each failure.
+FAULTS = dict.fromkeys(("stops", "spins", "waits", "holds the GIL"), "timeout")
+FAULTS |= {"killed": "death", "aborts": "death", "exits": "death", "raises": "exception"}
 
 
 class Fused(gymnasium.Wrapper[Any, Any, Any, Any]):

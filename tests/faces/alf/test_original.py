@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import alf
 import numpy as np
 import pytest
 from alf_face_envs import (
@@ -78,6 +79,52 @@ def assert_same(ours: Any, original: Any, where: str) -> None:
     """Ignores the dtype of env ids: ALF's older class returns int64 if there are spares."""
     assert ours.env_id.tolist() == original.env_id.tolist(), where
     assert_same_time_step(ours, original._replace(env_id=ours.env_id), where)
+
+
+def test_our_classes_are_subclasses_of_alfs() -> None:
+    for name, kind in ORIGINALS.items():
+        ours = getattr(remuda.alf, name)
+        assert issubclass(ours, kind) or ours is kind
+        with ours(counting(1)) as envs:
+            assert isinstance(envs, kind)
+
+
+def test_create_environment_of_alf_makes_our_envs() -> None:
+    with alf.environments.utils.create_environment(
+        env_load_fn=lambda name, env_id: CountingAlfEnv(env_id, 3),
+        num_parallel_environments=3,
+        num_spare_envs=1,
+        parallel_environment_ctor=remuda.alf.FastParallelEnvironment,
+        seed=7,
+    ) as envs:
+        assert isinstance(envs, remuda.alf.FastParallelEnvironment)
+        assert [env.last_seed for env in envs.envs] == [7, 8, 9]
+
+
+def test_create_environment_of_alf_makes_our_envs_with_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    # ALF refuses other classes with batched envs
+    monkeypatch.setattr(originals, FAST, remuda.alf.FastParallelEnvironment)
+    with alf.environments.utils.create_environment(
+        env_load_fn=lambda name, env_id: CountingAlfEnv(env_id, 3),
+        num_parallel_environments=6,
+        batch_size_per_env=2,
+        parallel_environment_ctor=remuda.alf.FastParallelEnvironment,
+    ) as envs:
+        assert (envs.batch_size, len(envs.envs)) == (6, 3)
+        assert envs.reset().observation[:, 0].tolist() == list(range(6))
+
+
+def test_alf_configures_our_class() -> None:
+    kind = remuda.alf.FastParallelEnvironment  # ALF configures a class only after its module was imported
+    alf.reset_configs()
+    try:
+        alf.config("RemudaFastParallelEnvironment", num_workers=1)
+        # the name of ALF's own class still configures ALF's class
+        alf.config("FastParallelEnvironment", start_serially=False)
+        with kind(counting(3)) as envs:
+            assert len(envs.processes) == 1
+    finally:
+        alf.reset_configs()
 
 
 # -- spawned workers -------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import alf
@@ -16,9 +17,11 @@ from alf_face_envs import (
     assert_same_time_step,
     batched_of,
     counting,
+    hooked,
     random_actions,
 )
 from pairs import each, pairwise
+from pool_envs import Gate
 
 from remuda.alf import FastParallelEnvironment, ParallelAlfEnvironment
 
@@ -91,6 +94,15 @@ def test_a_reset_uses_the_seeds(num_spares: int) -> None:
             runs[-1] += [envs.step(runs[-1][0].prev_action) for _ in range(3)]
         for one, other in zip(*runs, strict=True):
             assert_same_time_step(one, other)
+
+
+def test_the_reset_begins_as_soon_as_an_episode_ends(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with FastParallelEnvironment(hooked(2, length=1, autoreset=lambda _: gate.wait())) as envs:
+        envs.reset()
+        assert envs.step(torch.tensor([1, 1])).is_last().all()
+        gate.let_pass()  # the reset has begun although no step was requested
+        assert envs.step(torch.tensor([1, 1])).observation[:, 1].tolist() == [2, 2]
 
 
 # -- memory ----------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -15,14 +16,22 @@ from gymnasium import spaces
 from gymnasium_face_envs import SpaceEnv, cartpoles
 from pool_envs import assert_same, hooked
 from sb3_originals import both
-from stable_baselines3 import A2C, DQN, PPO, SAC
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecMonitor, VecNormalize
+from stable_baselines3 import A2C, DQN, PPO, SAC, HerReplayBuffer
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    VecEnv,
+    VecFrameStack,
+    VecMonitor,
+    VecNormalize,
+    VecVideoRecorder,
+)
 
 from remuda import FaultPolicy
 from remuda.sb3 import RolloutBuffer, StatsCallback, SubprocVecEnv
 
 N = 4
 POLES = cartpoles(N, max_episode_steps=20)
+POLES_WITH_PICTURES = [lambda: gymnasium.make("CartPole-v1", render_mode="rgb_array")] * 2
 PENDULUMS = [lambda: gymnasium.make("Pendulum-v1", max_episode_steps=30)] * 2
 PICTURES = [lambda: SpaceEnv(spaces.Box(0, 255, (36, 40, 3), np.uint8))] * N
 DICTS = [lambda: SpaceEnv(spaces.Dict(place=spaces.Box(-1, 1, (2,)), goal=spaces.Box(-1, 1, (1,))))] * N
@@ -118,3 +127,55 @@ def test_restarts_and_faults_are_logged(tmp_path: Any) -> None:
 def test_envs_of_sb3_are_refused() -> None:
     with pytest.raises(TypeError, match=r"expected a model that learns with envs of remuda.sb3, got DummyVecEnv"):
         logged(DummyVecEnv(list(cartpoles(1))))
+
+
+class GoalEnv(gymnasium.Env[Any, Any]):
+    """Walks along a line to a goal. SB3's hindsight replay calls `compute_reward` for other goals."""
+
+    def __init__(self) -> None:
+        line = spaces.Box(-10, 10, (1,), np.float32)
+        self.observation_space = spaces.Dict(observation=line, achieved_goal=line, desired_goal=line)
+        self.action_space = spaces.Box(-1, 1, (1,), np.float32)
+
+    def observe(self) -> dict[str, Any]:
+        place, goal = np.array([self.place], np.float32), np.array([self.goal], np.float32)
+        return {"observation": place, "achieved_goal": place.copy(), "desired_goal": goal}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place, self.goal, self.steps = 0.0, float(self.np_random.uniform(-3, 3)), 0
+        return self.observe(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        self.place = float(np.clip(self.place + float(action[0]), -10, 10))
+        obs = self.observe()
+        reward = float(self.compute_reward(obs["achieved_goal"], obs["desired_goal"], {}))
+        return obs, reward, reward == 0, self.steps >= 10, {}
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return -(np.linalg.norm(achieved_goal - desired_goal, axis=-1) > 0.3).astype(np.float32)
+
+
+def test_hindsight_replay_computes_rewards_in_the_envs() -> None:
+    replay: Any = {"replay_buffer_class": HerReplayBuffer, "replay_buffer_kwargs": {"copy_info_dict": True}}
+
+    def learn(envs: VecEnv) -> Any:
+        model = SAC("MultiInputPolicy", envs, seed=1, device="cpu", train_freq=10, **OFF_POLICY, **replay).learn(200)
+        assert model.replay_buffer is not None
+        assert set(np.unique(model.replay_buffer.sample(32).rewards.numpy())) <= {-1, 0}
+        return {name: tensor.numpy() for name, tensor in model.policy.state_dict().items()}
+
+    with both([GoalEnv] * 2, num_workers=1) as (ours, original):
+        assert_same(learn(ours), learn(original))
+
+
+def test_a_video_of_sb3s_recorder_has_the_frame_rate_of_the_env(tmp_path: Path) -> None:
+    envs = VecVideoRecorder(SubprocVecEnv(POLES_WITH_PICTURES), str(tmp_path), lambda step: step == 0, video_length=3)
+    assert envs.frames_per_sec == 50
+    envs.reset()
+    for _ in range(4):
+        envs.step(np.zeros(2, np.int64))
+    envs.close()
+    assert envs.unwrapped.closed
+    assert (tmp_path / "rl-video-step-0-to-step-3.mp4").stat().st_size > 0
