@@ -12,13 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-import simulators
 from odd_exceptions import NeedsArguments, Unpicklable
 
 Accident = Callable[..., Any]
-
-SIMULATORS = "REMUDA_TEST_SIMULATORS"  # the variable that names the file with the simulators' pids
-
 
 # -- the worker dies -------------------------------------------------------------------------------------
 
@@ -52,13 +48,6 @@ def write_where_malloc_failed(*_: Any) -> None:
     malloc = ctypes.CDLL(None).malloc
     malloc.argtypes, malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
     ctypes.memset(malloc(_TOO_MUCH), 0, 1)
-
-
-def orphan_simulators(*_: Any) -> None:
-    """Starts two simulators, one in its own session and one as a daemon, and kills this process."""
-    pids = f"{simulators.in_a_session()} {simulators.as_a_daemon()}"
-    Path(os.environ[SIMULATORS]).write_text(pids)
-    kill_myself()
 
 
 # -- it raises -------------------------------------------------------------------------------------------

@@ -45,7 +45,6 @@ ROWS = (
     Row("`abort()`", accidents.abort, "death", "killed by SIGABRT"),
     Row("`os._exit(3)`", accidents.leave, "death", "it exited with code 3"),
     Row("a write to NULL", accidents.write_where_malloc_failed, "death", "killed by SIGSEGV", shown=False),
-    Row("SIGKILL, with simulators of its own", accidents.orphan_simulators, "death", "killed by SIGKILL", shown=False),
     Row("an exception", accidents.raise_value_error, "exception", "raised ValueError in"),
     Row(
         "an exception that cannot be pickled",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import accidents
@@ -11,8 +10,7 @@ import numpy as np
 import pytest
 from pool_envs import assert_same
 
-from remuda import Batch, Failure, Fault, FaultPolicy, Pool, StateError, _core
-from remuda._engine.supervision.faults import Faults
+from remuda import Batch, Failure, Fault, FaultPolicy, Pool, StateError
 
 MODES = ["next_step", "same_step", "disabled"]
 
@@ -42,17 +40,6 @@ def limit_builds_of_successors(pool: Pool) -> None:
 def failure(env_id: int | None = 1, exception: Any = None) -> Failure:
     """Returns the report of a worker about an env that raised."""
     return Failure(env_id, 0, "step", exception, "ValueError", "wrong", "Traceback ...\nValueError: wrong")
-
-
-def faults_of(num_slots: int) -> Faults:
-    """Returns the faults of a pool with a hub that only keeps guards."""
-
-    def nothing(*_: Any) -> None: ...
-
-    hub = SimpleNamespace(settle=nothing, release_failed=nothing)
-    slots = SimpleNamespace(guards=_core.SlotGuards(num_slots, num_slots), part_of=lambda _: 0)
-    running: Any = SimpleNamespace(hub=hub, slots=slots, layout=SimpleNamespace(num_slots=num_slots))
-    return Faults(running, in_callers_thread=False)
 
 
 def final_info(batch: Batch, row: int) -> dict[str, Any]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
-import accidents
 import pytest
 from accidents import die, once, raise_value_error
 from answers import DEATHS, EXCEPTIONS, SEQUENCES, answers, possible
 from answers import MODES as ALL_MODES
 from failing import ACTS, MODES, assert_cut_off, fault_in
-from late_keys import LATE, LATER, step_with_late_keys, with_a_lock
 from pairs import each, pairwise
 from pool_envs import CountingEnv, Gate, HookedEnv, TextEnv, begun, hooked
 from programs import kill
@@ -108,9 +107,10 @@ def test_a_failed_lasting_call_is_not_repeated() -> None:
 # -- between two processes -------------------------------------------------------------------------------
 
 
-def test_large_messages_wait_for_the_successor() -> None:
+def test_large_messages_wait_for_the_successor(tmp_path: Path) -> None:
     text = "x" * 3_000_000
-    with restarting([TextEnv] * 2, WAITING) as pool:
+    build = once(tmp_path / "built", raise_value_error, skip=2)  # the second rebuild fails
+    with restarting([TextEnv, lambda: build() or TextEnv()], WAITING) as pool:
         for _ in range(2):  # the second death is followed by a delay in which env 1 has no worker
             pool.reset()
             kill(pool, 1)
@@ -122,62 +122,38 @@ def test_large_messages_wait_for_the_successor() -> None:
         assert [size.result() for size in sizes] == [[len(text)]] * 2
 
 
-def test_large_messages_survive_a_failed_build(tmp_path: Path) -> None:
-    text, gate = "x" * 3_000_000, Gate(tmp_path)
-
-    def fail() -> None:
-        gate.wait()
-        raise ValueError("broken")
-
-    build = once(tmp_path / "built", fail, skip=1)
-
-    def make() -> TextEnv:
-        build()
-        return TextEnv()
-
-    with restarting([TextEnv, make]) as pool:
-        kill(pool, 1)
-        assert pool.step(("a", "b")).truncations.tolist() == [False, True]
-        pool.send_reset(options={"text": text}, env_ids=[1])
-        gate.let_pass()
-        assert pool.recv().obs == (text,)
-
-
 # -- columns of infos ------------------------------------------------------------------------------------
 
 
 def test_a_key_that_appears_during_a_restart_has_one_column_in_all_workers(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     build = once(tmp_path / "built", lambda _: gate.wait(), skip=1)
-    env_fns = [
-        lambda: HookedEnv(0, step=step_with_late_keys),
-        lambda: HookedEnv(1, step=step_with_late_keys, build=build),
-    ]
+
+    def step(env: HookedEnv, action: Any) -> Any:
+        return env.observe(), 0.0, False, False, {f"key {n}": float(n + env.tag) for n in range(int(action))}
+
+    env_fns = [lambda: HookedEnv(0, step=step), lambda: HookedEnv(1, step=step, build=build)]
     with begun(env_fns, faults=RESTART) as pool:
-        for _ in range(2):
-            pool.step([1, 1])
+        pool.step([1, 1])
         kill(pool, 1)
         assert "fault" in pool.step([1, 1]).infos[1]
         gate.await_arrival()
         pool.send([1, 1])
-        for action in (LATE, LATE, LATER, LATER):  # the successor receives these new keys when it starts
-            batch = pool.recv(min_envs=1)
-            assert batch.env_ids.tolist() == [0]
-            pool.send([action], env_ids=[0])
+        for keys in (2, 2, 3, 3):  # the successor receives the new keys when it starts
+            assert pool.recv(min_envs=1).env_ids.tolist() == [0]
+            pool.send([keys], env_ids=[0])
         gate.open()
         pool.recv()
-        for step, action in enumerate((1, LATE, LATER, 1, LATER), 1):
-            infos = pool.step([action, action]).infos
-            expected = {"tag": 1.0, "steps": step}
-            expected |= {"late": 10.0 * action + 1} if action >= LATE else {}
-            expected |= {"later": 100 * action + 1} if action >= LATER else {}
-            assert infos[1] == expected
-            assert infos[0] == {**expected, **{key: infos[0][key] for key in ("tag", "steps")}} | {
-                key: value - 1 for key, value in expected.items() if key.startswith("late")
-            }
+        for keys in (1, 2, 3, 1, 3):
+            infos = pool.step([keys, keys]).infos
+            assert list(infos) == [{f"key {n}": float(n + env) for n in range(keys)} for env in range(2)]
 
 
 # -- the last observation --------------------------------------------------------------------------------
+
+
+def with_a_lock(env: HookedEnv) -> dict[str, Any]:
+    return {"lock": threading.Lock()}  # cannot be pickled
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -206,28 +182,6 @@ def test_a_result_that_cannot_be_sent_is_not_the_last_observation(when: int, mod
                     seen.append(batch.obs[0].tolist())
                     continue
             seen.append(batch.obs[1].tolist())
-
-
-def test_the_last_observation_is_right_after_several_results_that_cannot_be_sent(tmp_path: Path) -> None:
-    """The worker stays and rebuilds the env each time."""
-    bad = [once(tmp_path / f"bad {n}", with_a_lock, when=lambda env: env.steps == 2) for n in range(3)]
-    fails = once(tmp_path / "failed", accidents.raise_value_error, when=lambda env: env.steps == 4)
-
-    def step(env: HookedEnv, action: Any) -> Any:
-        fails(env)
-        info = next((found for hook in bad if (found := hook(env))), None)
-        return None if info is None else (env.observe(), 1.0, False, False, info)
-
-    with Pool(hooked(2, step=step), num_workers=1, faults=RESTART, autoreset="same_step") as pool:
-        last = pool.reset().obs[1].tolist()
-        ends = 0
-        for action in range(20):
-            batch = pool.step([action] * 2)
-            if batch.truncations[1]:
-                assert_cut_off(batch, 1, last)
-                ends += 1
-            last = batch.obs[1].tolist()
-        assert ends == 4
 
 
 # -- each command has one answer, whatever has failed and whenever that was noticed ----------------------
@@ -302,18 +256,6 @@ def test_a_rebuilt_env_has_no_state_before_its_reset(mode: Any, is_idle: bool, t
                     pool.get_state([1], state_fns=fns)
         if mode == "disabled":
             pool.reset(env_ids=[1])
-        pool.step([0, 0])
-        assert len(pool.get_state(state_fns=fns)) == 2
-
-
-def test_a_renewed_env_has_no_state_before_its_reset() -> None:
-    fns = take_counts, Putting()
-    with begun(hooked(2, length=1), faults=FaultPolicy(renew_every=1)) as pool:
-        pool.step([0, 0])
-        with pytest.raises(StateError, match="got envs 0, 1, rebuilt and not reset yet"):
-            pool.get_state(state_fns=fns)
-        pool.request_obs()
-        assert pool.recv(order="slot").obs[:, 2].tolist() == [1, 1]
         pool.step([0, 0])
         assert len(pool.get_state(state_fns=fns)) == 2
 

@@ -70,15 +70,6 @@ def test_fault_reports_have_the_last_seed() -> None:
         assert seeds == [(5, 2), (formula(5, 1, 1), 0)]
 
 
-def test_a_reset_that_fails_has_used_its_seed(tmp_path: Path) -> None:
-    fail_step = once(tmp_path / "failed step", ACTS["exception"])
-    fail_reset = once(tmp_path / "failed reset", ACTS["exception"], when=lambda env: env.last_seed not in (None, 8))
-    with restarting(hooked(2, step=fail_step, reset=fail_reset)) as pool:
-        pool.reset(seed=7)
-        step(pool, 2)
-        assert pool.get_attr("last_seed") == [7, formula(8, 1, 2)]
-
-
 @each(num_workers=[1, 2], mode=[*MODES, "background"])
 def test_renewed_envs_have_derived_seeds(mode: Any, num_workers: int) -> None:
     policy = FaultPolicy(renew_every=2)
@@ -101,17 +92,6 @@ def test_rebuilt_envs_of_an_unseeded_pool_are_unseeded() -> None:
         assert (first.where.seed, second.where.seed) == (None, 3)
         step(pool)
         assert pool.get_attr("last_seed") == [None, formula(3, 1, 1)]
-
-
-def test_a_given_seed_precedes_a_derived_one() -> None:
-    with restarting(counting(1), autoreset="disabled") as pool:
-        pool.reset(seed=7)
-        kill(pool, 0)
-        pool.reset(seed=5)
-        assert pool.get_attr("last_seed") == [5]
-        kill(pool, 0)
-        step(pool)
-        assert pool.get_attr("last_seed") == [formula(5, 0, 1)]
 
 
 @pairwise(kind=["death", "exception"], mode=MODES)

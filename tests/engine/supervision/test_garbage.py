@@ -30,8 +30,7 @@ gc.disable()  # garbage is collected where the test does it
 
 # Each line collects a pool of its own, which was made before. Repeats the scenario until it reaches no other line.
 EACH_LINE = """
-import remuda, threading
-from programs import end_process
+import remuda
 
 FOLDERS = tuple(f"{Path(remuda.__file__).parent}/{name}/" for name in ("_engine/supervision", "_backends", "_system"))
 stock, seen, collected = [], set(), []
@@ -85,16 +84,10 @@ def test_garbage_is_collected_at_any_line(script: Callable[..., Script]) -> None
     assert run.await_end() == (0, "", "")
 
 
-def run_to_its_end(script: Callable[..., Script], code: str) -> None:
-    run = script(f'{HEAD}{code}say("ended")')
-    assert run.read_line() == "ended"
-    assert run.await_end() == (0, "", "")
-
-
 def test_garbage_in_the_thread_that_starts_a_successor_of_the_same_pool(script: Callable[..., Script]) -> None:
-    run_to_its_end(
-        script,
-        """
+    run = script(
+        HEAD
+        + """
 is_starting, is_dropped = threading.Event(), threading.Event()
 
 def collect_at_the_start(frame, event, _):
@@ -113,51 +106,16 @@ cycle = in_a_cycle(pool)
 del pool, cycle
 is_dropped.set()
 watched.await_end()
-""",
+"""
     )
-
-
-def test_garbage_in_a_search_for_descendants_that_the_pool_in_it_waits_for(script: Callable[..., Script]) -> None:
-    """The supervisor of pool A searches, while that of B waits for the end of the search. A's thread collects B."""
-    run_to_its_end(
-        script,
-        """
-a_searches, b_waits, is_dropped = threading.Event(), threading.Event(), threading.Event()
-
-def collect_in_a_search(frame, event, _):
-    if event != "call":
-        return
-    name, function = threading.current_thread().name, frame.f_code.co_name
-    if name == "a-supervisor" and function == "kill_process_trees" and not is_dropped.is_set():
-        a_searches.set()
-        is_dropped.wait()
-        gc.collect()
-    if name == "b-supervisor" and function == "reap":
-        b_waits.set()
-
-threading.setprofile(collect_in_a_search)
-a, b = [Pool(counting(2), num_workers=2, faults=RESTART, name=name) for name in "ab"]
-watched = Watched(pids(b))
-a.reset(), b.reset()
-pid = kill(a, 1)
-a_searches.wait()
-kill(b, 1)
-b_waits.wait()
-cycle = in_a_cycle(b)
-del b, cycle
-is_dropped.set()
-watched.await_end()
-step_until_restarted(a, 1, pid)
-a.close()
-""",
-    )
+    assert run.await_end() == (0, "", "")
 
 
 def test_garbage_in_a_log_handler_that_another_thread_waits_for(script: Callable[..., Script]) -> None:
     """A worker of the pool has died, which another thread logs with the same handler."""
-    run_to_its_end(
-        script,
-        """
+    run = script(
+        HEAD
+        + """
 class Handler(logging.Handler):
     def acquire(self):
         if threading.current_thread() is not threading.main_thread():
@@ -181,5 +139,6 @@ watched = Watched(pids(pools[0]))
 pools[0].reset()
 logging.getLogger("program").warning("collect")
 watched.await_end()
-""",
+"""
     )
+    assert run.await_end() == (0, "", "")

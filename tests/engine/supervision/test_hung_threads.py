@@ -16,7 +16,6 @@ import pytest
 from failing import LIMIT, MODES, ask, assert_cut_off, fault_in, rejoin
 from pairs import each
 from pool_envs import Hook, begun, counting, hooked
-from rollout_envs import fill
 from state_envs import Putting, take_counts
 
 from remuda import BrokenPoolError, EnvTimeoutError, FaultPolicy, Pool
@@ -137,13 +136,6 @@ def test_autoresets_have_the_deadline_of_resets(options: Any, num_workers: int |
         assert batch.obs.tolist() == [[0, 2, 0, -1], [1, 1, 0, -1]]
 
 
-def test_a_late_reset_in_advance_is_raised_by_the_reset_that_would_have_used_it(hang: Hang) -> None:
-    with in_threads(hanging(2, hang, "autoreset", length=1), reset_timeout=LIMIT, resets_ahead=True) as pool:
-        assert pool.step([1, 1]).terminations.all()
-        with pytest.raises(EnvTimeoutError, match="reset_timeout"):
-            pool.step([1, 1])
-
-
 @pytest.mark.parametrize("num_workers", [None, 1])
 def test_a_lasting_call_that_hangs_costs_the_episode_and_is_not_repeated(num_workers: int | None, hang: Hang) -> None:
     def mark(env: Any) -> None:
@@ -197,16 +189,6 @@ def test_a_pool_is_closed_while_an_env_hangs(hang: Hang) -> None:
     assert pool.step([1, 1]).truncations.tolist() == [False, True]
     pool.close()
     assert not any(worker.is_alive() for worker in pool.workers)
-
-
-@pytest.mark.parametrize("num_workers", [None, 1])
-def test_a_rollout_goes_on_after_an_env_hangs(num_workers: int | None, hang: Hang) -> None:
-    with in_threads(hanging(2, hang, "step"), "restart", num_workers, step_timeout=LIMIT) as pool:
-        rollout = fill(pool.rollout(4))
-        assert rollout.rewards.T.tolist() == [[1, 1, 1, 1], [0, 0, 1, 1]]
-        assert rollout.truncations.T.tolist() == [[False] * 4, [True, False, False, False]]
-        ((place, fault),) = rollout.faults.items()
-        assert (place, fault.env_id, fault.kind) == ((0, 1), 1, "timeout")
 
 
 def test_the_serial_backend_has_no_deadlines() -> None:

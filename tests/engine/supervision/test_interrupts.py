@@ -26,7 +26,6 @@ from odd_exceptions import raising
 from pairs import each
 from pool_envs import begun, counting, hooked
 from programs import kill, pids_of
-from vector_envs import plain
 
 import remuda
 from remuda import BrokenPoolError, EnvError, FaultPolicy, Pool, StateError, WorkerDiedError
@@ -221,23 +220,6 @@ def test_an_interrupted_rollout_loses_no_result_and_leaves_a_usable_pool(parts: 
         each_line(body, first=parts, stride=24)
 
 
-@pytest.mark.parametrize("recover", [Pool.reset, Pool.discard])
-def test_an_interrupted_split_is_undone(recover: Callable[[Pool], Any]) -> None:
-    with begun(counting(4), num_workers=2) as pool:
-
-        def act() -> None:
-            for step in pool.rollout(2, parts=2):
-                step.act([1] * 2)
-
-        def body(n: int) -> list[str]:
-            hit = interrupted(n, act)
-            recover(pool)
-            assert len(pool.step([3] * 4)) == 4, hit
-            return hit
-
-        each_line(body, stride=24)
-
-
 # -- handlers of logs and signals ------------------------------------------------------------------------
 
 
@@ -272,40 +254,6 @@ def test_a_log_handler_that_raises_loses_no_death(mode: Any, kind: Any, capsys: 
     assert kind is KeyboardInterrupt or kind.__name__ in capsys.readouterr().err
 
 
-def test_signals_while_many_workers_die() -> None:
-    """Real signals at random times, with a handler that raises, as that of Ctrl-C does."""
-
-    def interrupt(*_: Any) -> None:
-        raise Interrupt
-
-    died = threading.Event()
-    before = signal.signal(signal.SIGUSR1, interrupt)
-    try:
-        with Pool(counting(3), faults=RESTART, autoreset="same_step") as pool:
-            for delay in range(12):
-                pool.reset()
-                kill(pool, delay % 3)
-                signaller = threading.Thread(target=_signal_after, args=(delay * 500, died))
-                with suppress(Interrupt):
-                    signaller.start()
-                    while signaller.is_alive():
-                        pool.step([1] * 3)
-                while signaller.is_alive():  # the signal is sent once the thread has ended
-                    with suppress(Interrupt):
-                        signaller.join()
-                with suppress(Interrupt):
-                    pool.discard()
-                assert_usable(pool, [])
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-
-
-def _signal_after(turns: int, died: threading.Event) -> None:
-    for _ in range(turns):
-        died.is_set()
-    signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)  # type: ignore[arg-type]
-
-
 # -- Ctrl-C in an env that the caller steps: no fault, and nothing restarts ------------------------------
 
 
@@ -325,15 +273,6 @@ def test_ctrl_c_reaches_the_caller(phase: str, tmp_path: Path) -> None:
                 pool.step([1, 1])
         pool.reset()
         assert not pool.step([1, 1]).truncations.any()
-
-
-def test_ctrl_c_in_a_vector_env_reaches_the_caller(tmp_path: Path) -> None:
-    step = once(tmp_path / "step", interrupt)
-    with begun(plain(1, 2, step=step), vector_size=2, backend="serial") as pool:
-        with pytest.raises(KeyboardInterrupt):
-            pool.step([0, 0])
-        pool.reset()
-        pool.step([0, 0])
 
 
 def test_ctrl_c_reaches_the_caller_from_a_rebuild_and_the_rebuild_is_repeated(tmp_path: Path) -> None:

@@ -104,19 +104,6 @@ def test_faults_before_the_period_do_not_count() -> None:
             pool.step([1])
 
 
-@pytest.mark.parametrize("num_workers", [1, 3])
-def test_an_env_that_cannot_be_rebuilt_is_lost(num_workers: int, tmp_path: Path) -> None:
-    build = lambda env: (built.exists() and raise_value_error()) or built.touch()  # noqa: E731
-    built = tmp_path / "built"
-    env_fns = hooked(3, build=build, step=raise_value_error)
-    with begun(env_fns, num_workers=num_workers, faults=policy(max_restarts=2), autoreset="same_step") as pool:
-        with pytest.raises(RestartLimitError, match=r"in step: broken.*(.|\n)* in build: broken") as raised:
-            pool.step([1, 1, 1])
-        assert {fault.operation for fault in raised.value.faults} == {"step", "build"}
-        with pytest.raises(BrokenPoolError, match="was lost to an earlier fault"):
-            pool.step([1, 1, 1])
-
-
 def test_delays_double_up_to_a_limit() -> None:
     patient = FaultPolicy("restart", backoff=0.5, max_backoff=3)
     assert [patient.delay(number) for number in range(6)] == [0, 0.5, 1, 2, 3, 3]
@@ -167,8 +154,6 @@ def test_wrong_values_of_faults_are_refused(faults: Any) -> None:
 
 
 ONE = FaultPolicy("restart", max_restarts=1, backoff=0)
-
-
 KEPT: list[Fault] = []
 
 
@@ -199,6 +184,9 @@ def test_a_failed_rebuild_is_reported_with_its_kind_and_env(
         assert pool.step([1, 1]).truncations[1]
         gate.let_pass()
         with pytest.raises(RestartLimitError) as raised:
+            pool.step([1, 1])
+        pool.discard()  # would wait for a lost env that is still in flight
+        with pytest.raises(BrokenPoolError, match="was lost to an earlier fault"):
             pool.step([1, 1])
     KEPT[:] = raised.value.faults  # a fixture of all tests checks that they hold no memory of the pool
     builds = [fault for fault in KEPT if fault.operation == "build"]

@@ -5,8 +5,6 @@ Each program would hang if a thread of the pool waited for the handler. Then the
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from collections.abc import Callable
 
@@ -53,9 +51,6 @@ class Handler(logging.Handler):
         entered.set()
         act, self.act = self.act, lambda: None
         act()
-
-def restarted(pool):
-    return pool.stats().restarts or pool.backend != "process"
 
 method = "fork" if {backend!r} == "process" else None  # needs no second interpreter
 faults = FaultPolicy("restart", backoff=0)
@@ -160,36 +155,6 @@ def test_a_signal_handler_closes_the_pool_while_a_log_handler_runs(script: Calla
     """
     run = script(HEAD.format(backend="process", act="stats") + AMID)
     assert run.await_end()[:2] == (0, "true\n")
-
-
-def test_another_worker_dies_while_a_death_is_dropped(script: Callable[..., Script]) -> None:
-    run = script(
-        """
-import signal, time
-
-def wait(env, action):
-    if action == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    if action == 1:
-        say(os.getpid())
-        wait_for_ever()
-
-pool = begun(hooked(3, range(3), step=wait), num_workers=3)
-pool.send([2, 1, 0])
-while pool.workers[0].is_alive():
-    pass
-try:
-    pool.discard()
-except (WorkerDiedError, BrokenPoolError, StateError) as error:
-    say(type(error).__name__)
-pool.close(terminate=True)
-say("end")
-"""
-    )
-    pid = run.read_line()
-    os.kill(pid, signal.SIGKILL)
-    code, out, err = run.await_end()
-    assert (code, out.splitlines()[-1]) == (0, '"end"'), err
 
 
 def test_a_trace_function_may_take_a_lock_of_the_caller(script: Callable[..., Script]) -> None:

@@ -89,19 +89,6 @@ def test_a_record_of_a_late_episode_has_the_state_of_its_random_numbers(mode: An
     )
 
 
-def test_a_record_has_the_episodes_seed_and_set_options(tmp_path: Path) -> None:
-    env_fns = hooked(2, step=drawing(0.003))
-    with recording(env_fns, tmp_path, backend="serial", seeding="per_episode") as pool:
-        pool.set_reset_options({"level": 3})
-        pool.reset(seed=4)
-        error = fail(pool, lambda i: i % 1000)
-    record = load_record(error.record)
-    assert record.episode is not None and record.episode > 0
-    state = np.random.SeedSequence(4, spawn_key=(1, record.episode)).generate_state(1)[0]
-    assert record.start is not None
-    assert (record.start.seed, record.start.options) == (int(state) % 2**31, {"level": 3})
-
-
 @pytest.mark.parametrize("generator", ["MT19937", "Philox"])
 def test_records_have_random_states_of_every_generator(generator: str, tmp_path: Path) -> None:
     def use_generator(env: Any) -> None:
@@ -183,15 +170,12 @@ def test_wrong_places_of_records_are_refused(
         Pool(counting(1), crash_dir=record)
 
 
-def test_a_crash_dir_without_a_directory_is_refused() -> None:
-    with pytest.raises(TypeError, match="expected directory of CrashDir to be a path, got 5"):
-        CrashDir(5)  # type: ignore[arg-type]
-
-
 @each(name=["bytes_per_env", "max_files"], value=[0, 1.5, True, None])
-def test_wrong_limits_of_recording_are_refused(name: str, value: Any) -> None:
+def test_wrong_limits_and_directories_of_recording_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"expected {name} to be an int from 1 up"):
         CrashDir("records", **{name: value})
+    with pytest.raises(TypeError, match="expected directory of CrashDir to be a path, got 5"):
+        CrashDir(5)  # type: ignore[arg-type]
 
 
 # -- actions and options ---------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from accidents import die, kill_myself, raise_value_error
-from failing import MODES, failure, fault_in, faults_of, final_info
+from failing import MODES, fault_in, final_info
 from odd_exceptions import raising
 from pairs import each
 from pool_envs import CountingEnv, begun, counting, hooked
@@ -155,22 +155,6 @@ def test_a_death_is_logged_once_with_env_and_worker(caplog: pytest.LogCaptureFix
     assert re.match(r"worker 1 \(pid \d+, envs 4-7\) died .*; it is restarted at once$", record.message)
 
 
-def test_a_log_has_the_consequence_before_the_workers_output(caplog: pytest.LogCaptureFixture) -> None:
-    def stick(*_: Any) -> None:
-        print("sim stuck", flush=True)
-        die()
-
-    with begun(
-        hooked(1, which=[0], step=stick), faults="restart", autoreset="same_step", worker_output="capture"
-    ) as pool:
-        pool.step([1])
-    (record,) = caplog.records
-    first, *rest = record.message.splitlines()
-    assert first.endswith("; it is restarted at once")
-    assert rest[-1].strip() == "sim stuck"
-    assert "sim stuck" in pool.workers[0].output()
-
-
 def test_a_log_has_the_time_of_the_restart(caplog: pytest.LogCaptureFixture) -> None:
     policy = FaultPolicy("restart", backoff=0.25, max_restarts=2)
     with begun(counting(1), faults=policy, autoreset="same_step") as pool:
@@ -246,40 +230,21 @@ def test_the_log_record_of_a_fault_precedes_its_row_even_if_recv_does_not_wait(
         assert len([record for record in caplog.records if record.name == "remuda"]) == 1
 
 
-# -- several failures together ---------------------------------------------------------------------------
-
-
-def test_failures_are_raised_together_in_order() -> None:
-    faults = faults_of(3)
-    faults.add_failures([failure(2)], [2])
-    faults.add_failure(failure(None))
-    faults.add_failures([failure(0)], [0])
-    with pytest.raises(EnvError) as raised:
-        faults.raise_any()
-    assert [f.env_id for f in raised.value.failures] == [None, 0, 2]
-    assert raised.value.env_ids == (0, 2)
-    assert str(raised.value) == (
-        "all envs (worker 0) raised ValueError in step: wrong; envs 0, 2 (worker 0) raised ValueError in step: wrong"
-    )
-    faults.raise_any()
-
-
-def test_faults_are_raised_together_deaths_first() -> None:
-    faults = faults_of(4)
-    deaths = [
-        WorkerDiedError(worker=w, pid=9, exitcode=-9, env_ids=(2 * w, 2 * w + 1), operation="step") for w in range(2)
-    ]
-    faults.add_failure(failure())
-    for death in deaths:
-        faults.add_death(death.env_ids, death, awaited=True)
-    with pytest.raises(WorkerDiedError) as raised:
-        faults.raise_any()
-    assert raised.value is deaths[0]
+def test_deaths_and_exceptions_are_raised_together_deaths_first() -> None:
+    with begun(hooked(4, [0, 3], step=BROKEN)) as pool:
+        for worker in (1, 2):
+            kill(pool, worker)
+        pool.send([0] * 4)
+        pool.call("pid", env_ids=[0, 3])  # they have failed before they answer
+        with pytest.raises(WorkerDiedError) as raised:
+            pool.recv()
     second, raising = raised.value.others
-    assert second is deaths[1]
-    assert isinstance(raising, EnvError)
+    assert (raised.value.env_ids, second.env_ids, raising.env_ids) == ((1,), (2,), (0, 3))
+    assert isinstance(second, WorkerDiedError) and isinstance(raising, EnvError)
     assert f"; and {second}; and {raising}" in str(raised.value)
-    faults.raise_any()  # all faults have been raised
+
+
+# -- references ------------------------------------------------------------------------------------------
 
 
 def _death_in_a_call(pool: Pool) -> None:

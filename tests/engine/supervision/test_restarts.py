@@ -13,14 +13,13 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import accidents
 import pytest
-from accidents import die, once, raise_value_error
-from failing import ACTS, LIMIT, MODES, assert_cut_off, fault_in, policy_against, rejoin
+from accidents import die, once
+from failing import ACTS, LIMIT, MODES, assert_cut_off, fault_in, rejoin
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
 from pairs import each, pairwise
@@ -28,7 +27,7 @@ from pool_envs import ColourSpace, Gate, HookedEnv, NestedEnv, SampleEnv, assert
 from programs import Script, Watched, collect, kill, pids_of
 from spare_envs import step, tags
 
-from remuda import BrokenPoolError, EnvError, Fault, FaultPolicy, Pool, StateError, WorkerDiedError, load_record
+from remuda import BrokenPoolError, EnvError, Fault, FaultPolicy, Pool, StateError, WorkerDiedError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="worker processes need Linux")
 
@@ -65,19 +64,6 @@ def test_a_fault_truncates_the_episode_and_the_env_is_restarted(kind: str, mode:
         assert "fault" not in batch.infos[1]
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_the_death_of_an_idle_worker_truncates_the_next_step(mode: Any) -> None:
-    with restarting(counting(3), autoreset=mode) as pool:
-        pool.step([1, 1, 1])
-        kill(pool, 1)
-        batch = pool.step([2, 2, 2])
-        fault = assert_cut_off(batch, 1, [1, 1, 1, 1])
-        assert (fault.kind, fault.operation, fault.where.step) == ("death", "nothing", 1)
-        assert batch.obs[[0, 2], 2].tolist() == [2, 2]
-        batch = rejoin(pool, [3, 3, 3])
-        assert batch.obs[1].tolist() == [1, 1, 1, 3]
-
-
 @pytest.mark.parametrize(
     ("mode", "observes"), [("same_step", False), *itertools.product(["next_step", "disabled"], [False, True])]
 )
@@ -102,29 +88,6 @@ def test_a_death_between_episodes_truncates_no_episode(mode: Any, observes: bool
         else:
             assert batch.obs.tolist() == [[0, 2, 0, -1], [1, 1, 0, -1]]
             assert not batch.truncations.any()
-
-
-@pytest.mark.parametrize("kind", ["death", "exception"])
-def test_a_failed_reset_is_repeated_with_its_seed_and_options(kind: str, tmp_path: Path) -> None:
-    with Pool(hooked(3, reset=once(tmp_path / "failed", ACTS[kind])), faults=RESTART) as pool:
-        batch = pool.reset(seed=[5, 6, 7], options={"level": 3})
-        assert batch.obs.tolist() == [[0, 1, 0, -1], [1, 1, 0, -1], [2, 1, 0, -1]]
-        assert not batch.truncations.any()
-        assert pool.get_attr("last_seed") == [5, 6, 7]
-        assert pool.get_attr("last_options") == [{"level": 3}] * 3
-
-
-@pytest.mark.parametrize("kinds", list(itertools.combinations_with_replacement(ACTS, 2)), ids="-".join)
-def test_several_envs_fail_at_once(kinds: tuple[str, str], tmp_path: Path) -> None:
-    both = [once(tmp_path / str(env), ACTS[kind], when=lambda env: env.steps == 1) for env, kind in enumerate(kinds)]
-    step = lambda env, action: both[env.tag - 1](env, action)  # noqa: E731
-    with restarting(hooked(4, which=[1, 2], step=step), faults=policy_against("hang", "restart")) as pool:
-        batch = pool.step([1] * 4)
-        names = ["timeout" if kind == "hang" else kind for kind in kinds]
-        assert [fault_in(batch, row).kind for row in (1, 2)] == names
-        assert batch.truncations.tolist() == [False, True, True, False]
-        pool.reset()
-        assert pool.step([2] * 4).obs[:, 2].tolist() == [1] * 4
 
 
 MIXED = spaces.Dict(text=spaces.Text(30), graph=spaces.Sequence(spaces.Discrete(5)), x=spaces.Box(-1, 1, (2,)))
@@ -218,40 +181,16 @@ def test_an_env_that_fails_in_a_step_is_built_again(
         assert pool.stats().restarts == restarts
 
 
-def test_a_spare_that_dies_is_replaced(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    build = once(tmp_path / "built", lambda _: gate.wait(), skip=1)
-    with begun(hooked(3, (2,), 1, build=build), spares=1, faults="restart") as pool:
-        kill(pool, 2)
-        gate.let_pass()
-        for _ in range(4):
-            pool.step([1, 1])
-        assert pool.stats().restarts == 1
-
-
-def test_log_records_arrive_and_faults_are_logged() -> None:
-    logged, messages = threading.Semaphore(0), []
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            messages.append((record.getMessage(), threading.current_thread().name))
-            logged.release()
-
-    handler, loggers = Handler(), [logging.getLogger(name) for name in ("remuda", "test.env")]
-    for logger in loggers:
-        logger.addHandler(handler)
-    try:
-        with begun(hooked(2, step=lambda *_: loggers[1].warning("slow")), faults="restart", name="healer") as pool:
-            pool.send([1, 1])
-            assert logged.acquire()
-            pool.recv()
-            kill(pool, 0)
-            assert logged.acquire()
-    finally:
-        for logger in loggers:
-            logger.removeHandler(handler)
-    assert [message.split(" (")[0] for message, _ in messages] == ["slow", "worker 0"]
-    assert {thread for _, thread in messages} == {"healer-log"}  # the program does not call the pool meanwhile
+def test_log_records_arrive_and_faults_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with begun(hooked(2, step=lambda *_: logging.getLogger("test.env").warning("slow")), faults="restart") as pool:
+        pool.send([1, 1])
+        while not caplog.records:
+            pass
+        pool.recv()
+        kill(pool, 0)
+        while len(caplog.records) < 2:
+            pass
+    assert [record.getMessage().split(" (")[0] for record in caplog.records] == ["slow", "worker 0"]
 
 
 # -- the thread ------------------------------------------------------------------------------------------
@@ -311,17 +250,6 @@ gate.await_arrival()
 ALL_MODES = ("next_step", "same_step", "disabled", "background")
 
 
-def test_a_spare_that_cannot_reset_raises_when_it_is_used() -> None:
-    with begun(hooked(3, (2,), 1, reset=raise_value_error), spares=1) as pool:
-        assert pool.step([1, 1]).terminations.all()
-        with pytest.raises(EnvError, match="broken") as raised:
-            pool.step([1, 1])
-        assert raised.value.env_ids == (2,)
-        assert raised.value.failures[0].operation == "reset"
-        assert tags(pool.recv()) == [0]
-        assert tags(pool.reset()) == [2, 0]
-
-
 def test_the_death_of_a_spare_is_raised() -> None:
     with begun(counting(3, length=1), spares=1) as pool:
         os.kill(pool.workers[2].pid or 0, signal.SIGKILL)
@@ -357,66 +285,25 @@ def test_a_spare_takes_the_slot_of_a_failed_env_at_once(kind: str, mode: Any, tm
         assert seen == {0, 1, 2}
 
 
-def test_a_death_after_the_end_of_an_episode_does_not_affect_the_slot(tmp_path: Path) -> None:
-    """The slot waits for a spare until the slots that were sent their step earlier have received theirs."""
-    gate = Gate(tmp_path)
-
-    waits = once(tmp_path / "stood", lambda *_: gate.wait())
-    envs = [*hooked(1, (0,), step=waits), *hooked(2, (1,), 1, autoreset=die)[1:], *counting(3)[2:]]
-    with begun(envs, spares=1, autoreset="same_step", faults="restart") as pool:
-        pool.send([1, 1])
-        while not pool.stats().restarts:
-            assert len(pool.recv(timeout=0.01)) == 0
-        gate.let_pass()
-        batch = pool.recv(2, order="slot")
-        assert (tags(batch), batch.terminations.tolist()) == ([0, 2], [False, True])
-        batch = pool.step([1, 1])
-        assert (tags(batch), batch.truncations.tolist()) == ([0, 2], [False, False])
-
-
 @each(
     arguments=[{}, {"seed": 5}, {"options": {}}, {"options": {}, "reset_slots": True}],
     seeding=["gymnasium", "per_episode"],
 )
-def test_a_reset_finds_a_renewed_env_as_without_timing(arguments: Any, seeding: Any, tmp_path: Path) -> None:
-    """Resets all envs before the renewed env is built, or after it has reset in advance. In the caller's thread it is
-    rebuilt by its reset in advance.
-    """
-    rows = [_after_renewal(tmp_path / order, order, arguments, seeding) for order in ("before", "after", "serial")]
-    assert rows[0] == rows[1] == rows[2]
+def test_a_reset_finds_a_renewed_env_as_in_the_callers_thread(arguments: Any, seeding: Any, tmp_path: Path) -> None:
+    """It resets all envs before the renewed env is built. In the caller's thread that env has reset in advance."""
+    gate = Gate(tmp_path)
 
+    def rows_with(backend: Any, **hooks: Callable[..., Any]) -> list[Any]:
+        fns = [lambda: HookedEnv(0, 1, **hooks), lambda: HookedEnv(1, 50), lambda: HookedEnv(2, 2)]
+        options: Any = {"backend": backend, "seeding": seeding, "faults": FaultPolicy(renew_every=1)}
+        with begun(fns, seed=1, spares=1, **options) as pool:
+            pool.step([1, 1])
+            pool.step([1, 1])  # slot 0 continues with the spare, and env 0 is the spare
+            pool.send_reset(**arguments)
+            if hooks:
+                gate.let_pass()
+            batches = [pool.recv(), *(pool.step([1, 1]) for _ in range(5))]
+            return [(batch.obs.tolist(), [info.get("episode_seed") for info in batch.infos]) for batch in batches]
 
-def _after_renewal(path: Path, order: str, arguments: Any, seeding: Any) -> list[Any]:
-    path.mkdir()
-    gate, reset = Gate(path), path / "reset.1"
-    hooks = {"build": once(path / "build", lambda *_: gate.wait(), skip=1)} if order == "before" else {}
-    hooks["reset"] = once(path / "reset", lambda *_: None, skip=1)  # makes a file in the first reset of the renewed env
-    fns = [partial(HookedEnv, tag, length, **(hooks if tag == 0 else {})) for tag, length in enumerate((1, 50, 2))]
-    options: Any = {"backend": "serial" if order == "serial" else "process", "seeding": seeding}
-    with begun(fns, seed=1, spares=1, faults=FaultPolicy(renew_every=1), **options) as pool:
-        pool.step([1, 1])
-        pool.step([1, 1])  # slot 0 continues with the spare, and env 0 is the spare
-        while order == "after" and not reset.exists():
-            pool.call("pid", env_ids=[1])
-        pool.send_reset(**arguments)
-        opening = threading.Thread(target=gate.let_pass)
-        if order == "before":
-            opening.start()
-        batches = [pool.recv(), *(pool.step([1, 1]) for _ in range(5))]
-        if order == "before":
-            opening.join()
-        return [(batch.obs.tolist(), [info.get("episode_seed") for info in batch.infos]) for batch in batches]
-
-
-def test_a_crash_record_names_the_env_in_the_slot(tmp_path: Path) -> None:
-    envs = hooked(3, (2,), 1, step=raise_value_error)
-    with begun(envs, seed=3, spares=1, crash_dir=tmp_path) as pool:
-        pool.step([1, 1])
-        pool.step([1, 1])
-        with pytest.raises(EnvError) as raised:
-            pool.step([9, 1])
-        (failure,) = raised.value.failures
-        assert failure.where is not None and failure.record is not None
-        assert (failure.where.env_id, failure.where.seed, failure.where.action) == (2, 5, 9)
-        record = load_record(failure.record)
-        assert (record.env_id, record.step) == (2, 1)
+    build = once(tmp_path / "built", lambda *_: gate.wait(), skip=1)
+    assert rows_with("process", build=build) == rows_with("serial")

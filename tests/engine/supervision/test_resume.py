@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 import random
-import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from accidents import hold_the_gil, kill_myself, once, raise_value_error
+from accidents import hold_the_gil, kill_myself, raise_value_error
 from drawn import MINUTES, SEED
 from gymnasium.wrappers import RecordEpisodeStatistics
 from pairs import each, pairwise
@@ -24,7 +22,7 @@ from pool_envs import begun
 from programs import kill
 from resumed_envs import Failing, OddWalkEnv, WalkEnv, state_of, total_of
 
-from remuda import EnvError, FaultPolicy, Part, Pool, StepColumn, WorkerDiedError
+from remuda import EnvError, FaultPolicy, Pool, StepColumn, WorkerDiedError
 
 SLOTS, STEPS = 4, round(24 * (1 + MINUTES))
 EXTRAS = {"last": state_of, "total": StepColumn(total_of, (), "float32")}
@@ -51,42 +49,11 @@ def plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
-class Driver:
-    """Steps a pool with actions that depend on the slot and the number of its steps only."""
-
-    def __init__(self, pool: Pool, parts: int, *, is_partial: bool) -> None:
-        self.is_partial = is_partial
-        self.rows: dict[int, list[Any]] = {slot: [row] for slot, row in rows_in(pool.reset(seed=7)).items()}
-        self.drawn = [np.random.default_rng(slot) for slot in range(SLOTS)]
-        self.parts: tuple[Part, ...] = pool.split(parts) if parts > 1 else (pool,)
-
-    def receive(self, part: Part) -> None:
-        while part.pending:
-            batch = part.recv(**({"min_envs": 1} if self.is_partial else {"order": "slot"}))
-            for slot, row in rows_in(batch).items():
-                self.rows[slot].append(row)
-
-    def reset(self, slots: list[int], **arguments: Any) -> None:
-        for part in self.parts:
-            if some := [slot for slot in part.env_ids.tolist() if slot in slots]:
-                part.send_reset(env_ids=some, **arguments)
-        for part in self.parts:
-            self.receive(part)
-
-    def step(self, before: Callable[[], object], meanwhile: Callable[[], object]) -> None:
-        before()
-        for part in self.parts:
-            part.send(np.array([self.drawn[slot].normal(size=2) for slot in part.env_ids.tolist()], np.float32))
-        meanwhile()
-        for part in self.parts:
-            self.receive(part)
-
-
-def live(options: dict[str, Any], parts: int, *, is_partial: bool, kills: random.Random | None) -> Any:
+def live(options: dict[str, Any], kills: random.Random | None) -> Any:
     """Returns all rows of a pool, and the number of its restarts. `kills`: draws the workers that are killed."""
-    mode = options["autoreset"]
-    with Pool([WalkEnv] * (SLOTS + options.get("spares", 0)), extras=EXTRAS, log_advice=False, **options) as pool:
-        driver = Driver(pool, parts, is_partial=is_partial)
+    with Pool([WalkEnv] * (SLOTS + options["spares"]), extras=EXTRAS, log_advice=False, **options) as pool:
+        rows: dict[int, list[Any]] = {slot: [row] for slot, row in rows_in(pool.reset(seed=7)).items()}
+        drawn = [np.random.default_rng(slot) for slot in range(SLOTS)]
 
         def strike() -> None:
             if kills is not None and kills.random() < 0.3:
@@ -94,31 +61,43 @@ def live(options: dict[str, Any], parts: int, *, is_partial: bool, kills: random
                 if worker.pid is not None and worker.is_alive():
                     kill(pool, worker.index)
 
+        def receive() -> None:
+            while pool.pending:
+                for slot, row in rows_in(pool.recv(order="slot")).items():
+                    rows[slot].append(row)
+
         for step in range(STEPS):
-            driver.step(strike, strike)
-            if mode == "disabled":
-                over = [slot for slot, rows in driver.rows.items() if any(rows[-1][2])]
-                driver.reset(over, options={"level": step})
-        return driver.rows, pool.stats().restarts
+            strike()
+            pool.send(np.array([one.normal(size=2) for one in drawn], np.float32))
+            strike()
+            receive()
+            if pool.autoreset == "disabled":
+                over = [slot for slot in range(SLOTS) if any(rows[slot][-1][2])]
+                pool.send_reset(env_ids=over, options={"level": step})
+                receive()
+            elif step % 5 == 4 and not options["spares"]:  # discards resets in advance
+                pool.set_reset_options({"level": step})
+        return rows, pool.stats().restarts
 
 
 @pytest.mark.watchdog(300 + 60 * MINUTES)
 @(pairwise if MINUTES else each)(
-    mode=["next_step", "same_step", "disabled", "background"],
+    mode__resets_ahead__spares=[
+        ("next_step", True, 0),
+        ("next_step", False, 2),
+        ("same_step", False, 2),
+        ("disabled", False, 0),
+        ("background", False, 2),
+    ],
     start_method=["fork", "forkserver", "spawn"],
-    spares=[0, 2],
-    resets_ahead=[False, True],
     seeding=["gymnasium", "per_episode"],
     workers=[None, 2],
-    parts=[1, 2],
-    is_partial=[False, True],
     renew_every=[None, 3],
 )
 def test_kills_change_no_row(
-    mode: str, start_method: str, spares: int, resets_ahead: bool, seeding: str, workers: int | None, parts: int,
-    is_partial: bool, renew_every: int | None,
+    mode: str, resets_ahead: bool, spares: int, start_method: str, seeding: str, workers: int | None,
+    renew_every: int | None,
 ) -> None:  # fmt: skip
-    resets_ahead = resets_ahead and mode == "next_step"
     options = {
         "autoreset": mode,
         "spares": spares,
@@ -127,13 +106,8 @@ def test_kills_change_no_row(
         "num_workers": None if spares or renew_every else workers,
         "faults": resuming(renew_every=renew_every),
     }
-    expected, _ = live(
-        {**options, "start_method": "forkserver"}, parts, is_partial=is_partial and not spares, kills=None
-    )
-    drawn = random.Random(SEED)
-    rows, restarts = live(
-        {**options, "start_method": start_method}, parts, is_partial=is_partial and not spares, kills=drawn
-    )
+    expected, _ = live({**options, "start_method": "forkserver"}, kills=None)
+    rows, restarts = live({**options, "start_method": start_method}, kills=random.Random(SEED))
     assert restarts > 3
     for slot in range(SLOTS):
         for n, (row, right) in enumerate(zip(rows[slot], expected[slot], strict=True)):
@@ -402,58 +376,3 @@ def test_a_reset_that_begins_anew_is_logged(tmp_path: Path, caplog: Any) -> None
         kill(pool, 0)
         assert pool.reset(seed=1).obs[0, 0] == 0
     assert "its episode is not resumed: it was not the same from step 1 on" in caplog.text
-
-
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled", "background"])
-def test_an_observation_that_is_requested_when_the_worker_dies_has_no_fault(mode: Any) -> None:
-    with begun([WalkEnv] * 2, 1, num_workers=1, autoreset=mode, faults=resuming()) as pool:
-        obs = step(pool).obs.tolist()
-        pid = pool.workers[0].pid
-        assert pid is not None
-        os.kill(pid, signal.SIGSTOP)
-        pool.request_obs()
-        os.kill(pid, signal.SIGKILL)
-        batch = pool.recv(order="slot")
-        assert batch.obs.tolist() == obs
-        assert not batch.dones.any() and list(batch.infos) == [{}, {}]
-
-
-@pytest.mark.parametrize("seed", [1, None])
-@pytest.mark.parametrize("at_once", [False, True])
-def test_resets_in_advance_that_are_discarded_do_not_matter(at_once: bool, seed: int | None, tmp_path: Path) -> None:
-    """With `at_once`, the command that fails finds none that was made in advance, and makes it first."""
-
-    def rows(trace: Path) -> list[Any]:
-        with Pool([partial(FailingReset, once(trace, kill_myself))], resets_ahead=True, faults=resuming()) as pool:
-            seen = [pool.reset(seed=one).obs.tolist() for one in dict.fromkeys([1, seed])]
-            made = len(seen) + 1
-            while not (batch := step(pool)).dones[0]:
-                seen.append(batch.obs.tolist())
-            for level in range(5):
-                while pool.get_attr("resets") != [made + level]:  # the last one is made in advance
-                    pass
-                pid = pool.workers[0].pid
-                assert pid is not None
-                os.kill(pid, signal.SIGSTOP if at_once and level == 4 else 0)
-                pool.set_reset_options({"level": level})
-            pool.send_reset(options={"fails": True})
-            os.kill(pid, signal.SIGCONT)
-            seen.append(pool.recv().obs.tolist())
-            return [*seen, step(pool).obs.tolist()]
-
-    (tmp_path / "done.0").touch()
-    assert rows(tmp_path / "new") == rows(tmp_path / "done")
-
-
-class FailingReset(WalkEnv):
-    """A walk that fails in a reset with the option "fails"."""
-
-    def __init__(self, act: Callable[[], object]) -> None:
-        super().__init__(4)
-        self.act, self.resets = act, 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        if "fails" in (options or {}):
-            self.act()
-        self.resets += 1
-        return super().reset(seed=seed, options=options)

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from accidents import die, once, raise_value_error
 from failing import ACTS, MODES, assert_cut_off, final_info, policy_against
-from pairs import each, pairwise
-from pool_envs import TextEnv, begun
+from pairs import pairwise
+from pool_envs import begun
 from programs import Watched, kill, pids_of
-from vector_envs import die_while_sending, plain, synced
+from vector_envs import die_while_sending, plain
 
 from remuda import (
     Batch,
@@ -23,34 +23,9 @@ from remuda import (
     Pool,
     RestartLimitError,
     StateError,
-    WorkerDiedError,
 )
 
 # -- faults: raise ---------------------------------------------------------------------------------------
-
-
-@each(operation=["step", "reset"], num_workers=[1, 2], mode=MODES)
-def test_an_exception_affects_all_slots(operation: str, num_workers: int, mode: Any, tmp_path: Path) -> None:
-    hooks = {operation: once(tmp_path / "failed", raise_value_error)}
-    with Pool(plain(2, 3, mode=mode, **hooks), vector_size=3, autoreset=mode, num_workers=num_workers) as pool:
-        with pytest.raises(EnvError, match="broken") as raised:
-            pool.reset()
-            pool.step(np.arange(6))
-        assert raised.value.env_ids == (0, 1, 2)
-        assert {failure.operation for failure in raised.value.failures} == {operation}
-        assert pool.recv().env_ids.tolist() == [3, 4, 5]
-        with pytest.raises(StateError, match="got envs 0-2; call reset first"):
-            pool.step(np.arange(6))
-        pool.reset(env_ids=[0, 1, 2])
-        assert pool.step(np.arange(6)).obs[:3, 2].tolist() == [1, 1, 1]
-
-
-def test_a_death_affects_all_slots() -> None:
-    with begun(plain(2, 3, step=die), vector_size=3) as pool:
-        with pytest.raises(WorkerDiedError) as raised:
-            pool.step(np.arange(6))
-        assert raised.value.env_ids == (0, 1, 2)
-        assert pool.recv().env_ids.tolist() == [3, 4, 5]
 
 
 def test_an_exception_is_described_once_for_all_slots() -> None:
@@ -178,17 +153,6 @@ def test_reports_have_the_episode_and_step_of_each_slot(mode: Any, tmp_path: Pat
         assert [where.action for where in places if where and where.step] == (
             [4, 6] if mode == "next_step" else [4, 5, 6]
         )
-
-
-def test_the_row_of_a_fault_repeats_text_observations(tmp_path: Path) -> None:
-    fns = synced([TextEnv] * 4, 2, "same_step", once(tmp_path / "step", die, lambda env: env.steps == 2))
-    with Pool(fns, vector_size=2, autoreset="same_step", faults="restart") as pool:
-        pool.reset(options={"text": "first"})
-        pool.step(["a", "b", "c", "d"])
-        batch = pool.step(["e", "f", "g", "h"])
-        assert batch.truncations.tolist() == [True, True, False, False]
-        assert (batch.final_obs[:2], batch.obs[2:]) == (("a", "b"), ("g", "h"))
-        assert pool.step(["i", "j", "k", "l"]).obs == ("i", "j", "k", "l")
 
 
 @pytest.mark.parametrize("mode", MODES)
