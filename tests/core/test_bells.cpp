@@ -23,26 +23,6 @@ using namespace remuda;
 
 // -- the bell ------------------------------------------------------------------------------------------------
 
-TEST(reached_compares_across_the_wrap_around) {
-  Bell bell{};
-  for (std::uint32_t count : {0U, 0x7fffffffU, 0x80000000U, 0xffffffffU}) {
-    bell.notified = count;
-    for (std::uint32_t reached_count : {count, count - 1, count - 1000}) CHECK(reached(bell, reached_count));
-    for (std::uint32_t later_count : {count + 1, count + 1000}) CHECK(!reached(bell, later_count));
-  }
-}
-
-TEST(a_wait_ends_at_its_limit) {
-  Bell bell{};
-  for (Nanoseconds limit : {Nanoseconds(0), Nanoseconds(1000), Nanoseconds(2'000'000)}) {
-    SharedCores cores{};
-    SpinPolicy spins(cores, 0, limit);
-    wait(bell, 1, limit, spins);
-    CHECK(!reached(bell, 1));
-    CHECK_EQ(bell.sleeping.load(), 0U);
-  }
-}
-
 // A few dozen instructions lie between the waiter's last check and its sleep. Up to four ringers ring at random moments
 // around them, thousands of times, and the waits below need every ring. After a wait, the waiter sees all data that the
 // ringers wrote before they rang.
@@ -162,12 +142,6 @@ TEST(whoever_no_longer_waits_for_all_is_told_to_look_once_more) {
   CHECK(!waiting.bell.ask_for_all(false));
   CHECK_EQ(waiting.shared.wants_all.load(), 0U);
   CHECK(waiting.bell.ask_for_all(false));
-}
-
-TEST(one_worker_leaves_its_core_to_the_caller) {
-  Waiting waiting;
-  waiting.bell.appoint_sleeper(3);
-  CHECK_EQ(waiting.cores.sleeper.load(), 4U);
 }
 
 TEST(workers_may_spin_for_one_pool_of_the_process_at_a_time) {

@@ -17,30 +17,6 @@ Deadlines limits(Nanoseconds reset, Nanoseconds step, Nanoseconds message, Nanos
 
 }  // namespace
 
-TEST(every_op_has_the_limit_of_its_kind) {
-  const Deadlines deadlines = limits(1s, 2s, 3s, 4s, 5s);
-  const RunningClock frozen(kStart);
-  const auto limit_of = [&](Op op) {
-    auto limit = 0s;
-    while (!deadlines.is_over(op, kStart, kStart + limit + 1ns, frozen)) ++limit;
-    CHECK(!deadlines.is_over(op, kStart, kStart + limit, frozen));
-    return limit.count();
-  };
-  for (Op op : {Op::kReset, Op::kResetIntoRow, Op::kPrepare}) CHECK_EQ(limit_of(op), 1);
-  for (Op op : {Op::kStep, Op::kObserve}) CHECK_EQ(limit_of(op), 2);
-  CHECK_EQ(limit_of(Op::kMessage), 3);
-  for (Op op : {Op::kRebuild, Op::kResume}) CHECK_EQ(limit_of(op), 4);
-  CHECK_EQ(limit_of(Op::kClose), 5);
-  CHECK(deadlines.shortest() == 1s);
-}
-
-TEST(without_a_limit_nothing_is_late) {
-  const RunningClock frozen(kStart);
-  CHECK(!Deadlines().has_any() && !limits(0s, 0s, 0s, 0s).has_any());
-  CHECK(limits(0s, 0s, 0s, 1ns).has_any());
-  CHECK(!limits(1s, 0s, 1s, 1s).is_over(Op::kStep, kStart, kStart + 1000h, frozen));
-}
-
 TEST(time_that_we_were_frozen_is_not_the_workers) {
   const Deadlines deadlines = limits(0s, 10s, 0s, 0s);
   RunningClock frozen(kStart);

@@ -50,29 +50,6 @@ struct World {
 
 }  // namespace
 
-TEST(a_step_that_was_interrupted_is_taken_back) {
-  World world;
-  world.play("one");
-  world.begin(6), world.step();
-  world.begin(7), world.step();
-  CHECK(world.log->take_back(kEnv, 7, false));
-  CHECK_EQ(world.log->entries(kEnv), 3u);
-  CHECK_EQ(load(world.progress->steps), 1u);
-  CHECK_EQ(world.first(), 1u);
-  CHECK(world.log->is_resuming(kEnv));
-}
-
-TEST(a_command_whose_result_has_arrived_or_that_has_not_begun_is_kept) {
-  World world;
-  world.play("one");
-  world.begin(6), world.step();
-  CHECK(!world.log->take_back(kEnv, 0, false));  // none is in flight
-  CHECK_EQ(world.log->entries(kEnv), 3u);
-  world.begin(8), world.step();
-  CHECK(!world.log->take_back(kEnv, 9, false));  // the worker has not begun it
-  CHECK_EQ(world.log->entries(kEnv), 4u);
-}
-
 TEST(a_reset_that_was_interrupted_keeps_the_beginning_of_the_episode_before) {
   World world;
   world.play("one");
@@ -156,15 +133,4 @@ TEST(an_env_that_is_made_anew_within_a_command_is_taken_back_with_it) {
   CHECK_EQ(world.log->entries(kEnv), 2u);
   CHECK_EQ(load(world.log->place_of(kEnv).touched), 2u);
   CHECK_EQ(load(world.progress->resets), 1u);
-}
-
-TEST(the_beginning_of_an_episode_outlives_resets_in_advance_that_are_discarded) {
-  World world;
-  world.play("one");
-  for (int i = 0; i < 4; ++i) {
-    world.begin(LogPlace::kAhead), world.reset("ahead"), world.log->note_ahead(kEnv, true);
-    world.log->note_ahead(kEnv, false);
-    CHECK_EQ(world.log->beginning(kEnv, world.first()).size(), 3u);
-    CHECK_EQ(world.log->beginning(kEnv, world.log->entries(kEnv) - 1).size(), 5u);
-  }
 }

@@ -1,4 +1,5 @@
-// Tests that messages arrive whole, even if the socket takes or returns only a few bytes at a time.
+// Tests which messages outlive a socket, and that the next socket begins with another one. Python's tests have messages
+// of any size and bytes that are no message.
 #include "check.hpp"
 #include "os/platform.hpp"
 #include "pool/workers/message_socket.hpp"
@@ -54,27 +55,6 @@ const Parts kSmall{"head", "", "body"}, kLarge{std::string(3'000'000, 'a'), "b",
 
 }  // namespace
 
-TEST(a_small_message_is_sent_at_once) {
-  Connection ends;
-  Received received;
-  CHECK(received.from(ends.worker) == Arrival::kPartial && ends.worker.is_reading());
-  post(ends.pool, kSmall);
-  CHECK(!ends.pool.is_writing());
-  CHECK(received.from(ends.worker) == Arrival::kWhole && !ends.worker.is_reading());
-  CHECK(received.parts() == kSmall);
-}
-
-TEST(a_large_message_goes_on_when_the_worker_reads) {
-  Connection ends;
-  post(ends.pool, Parts(kLarge));  // the parts are freed before the message is sent, so `post` must copy the rest
-  post(ends.pool, kSmall);
-  CHECK(ends.pool.is_writing());
-  Received large, small;
-  while (large.from(ends.worker) == Arrival::kPartial) ends.pool.write_on();
-  while (small.from(ends.worker) == Arrival::kPartial) ends.pool.write_on();
-  CHECK(large.parts() == kLarge && small.parts() == kSmall && !ends.pool.is_writing());
-}
-
 TEST(messages_that_are_held_are_sent_over_the_next_socket) {
   Connection ends;
   MessageSocket pool;
@@ -97,13 +77,6 @@ TEST(messages_of_a_dead_worker_are_received) {
   Received whole, none;
   CHECK(whole.from(ends.pool) == Arrival::kWhole && whole.parts() == kSmall);
   CHECK(none.from(ends.pool) == Arrival::kLost && !ends.pool.is_reading());
-}
-
-TEST(bytes_that_are_no_message_are_refused) {
-  Connection ends;
-  const std::string_view words = "hello, world, says a simulator";
-  CHECK_EQ(write(ends.fds[1], words.data(), words.size()), static_cast<ssize_t>(words.size()));
-  CHECK(Received().from(ends.pool) == Arrival::kNonsense);
 }
 
 TEST(another_socket_begins_with_another_message) {

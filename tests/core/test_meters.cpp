@@ -112,14 +112,3 @@ TEST(spinning_does_not_count) {
   cpu += 100;
   CHECK_EQ(meter.used(4, Nanoseconds(9000)), 100U);
 }
-
-TEST(a_look_is_due_once_a_millisecond) {
-  CpuMeter meter;
-  meter.begin({});
-  now = 50 * CpuMeter::kInterval;
-  CHECK(meter.is_due(now));
-  meter.used(now, {});
-  CHECK(!meter.is_due(now));
-  CHECK(!meter.is_due(now + CpuMeter::kInterval - 1));
-  CHECK(meter.is_due(now + CpuMeter::kInterval));
-}

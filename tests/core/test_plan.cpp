@@ -92,31 +92,6 @@ TEST(nothing_overlaps_and_everything_is_aligned) {
   }
 }
 
-TEST(last_rows_lie_beyond_the_frames_and_alternate) {
-  const Plan plan{.slots = 6, .envs = 8, .frames = 3, .keeps_last = true};
-  CHECK_EQ(plan.rows(), 34U);
-  std::vector<std::uint32_t> rows;
-  for (std::uint32_t env = 0; env < 8; ++env)
-    for (std::uint64_t n : {7, 8}) rows.push_back(plan.kept_row(env, n));
-  std::sort(rows.begin(), rows.end());
-  for (std::uint32_t i = 0; i < rows.size(); ++i) CHECK_EQ(rows[i], 18 + i);
-  CHECK_EQ(plan.kept_row(4, 7), plan.kept_row(4, 9));
-}
-
-TEST(a_task_is_an_op_and_when_it_began) {
-  for (std::uint32_t number = 0; number <= static_cast<std::uint32_t>(Op::kPrepare); ++number) {
-    const auto op = static_cast<Op>(number);
-    const std::uint64_t task = Task::pack(op, 123'456'789);
-    CHECK(Task::is_sound(task));
-    CHECK(Task::op(task) == op);
-    CHECK(Task::begin_ns(task) <= 123'456'789 && 123'456'789 - Task::begin_ns(task) < 16);
-    CHECK(!Task::is_over(task, 123'456'789));
-    CHECK(Task::is_over(task, 123'456'800));
-  }
-  CHECK(!Task::is_sound(0));
-  CHECK(!Task::is_sound(16));
-}
-
 TEST(room_beyond_4_gigabytes_is_counted_right) {
   Plan plan{.workers = 1, .slots = 1000, .envs = 1000, .frames = 65, .ring_capacity = 2048};
   plan.column_bytes = {8, 1, 1, 8, 0, 1 << 20};

@@ -32,15 +32,3 @@ TEST(a_worker_has_one_place_in_line_and_one_turn) {
   turns.end(1);  // worker 1 had no turn, so this changes nothing
   CHECK(turns.ask(2) && !turns.ask(0));
 }
-
-TEST(a_turn_that_cannot_wait_is_had_beyond_the_limit_and_counts) {
-  RunningLimit turns(3, 1);
-  CHECK(turns.ask(0));
-  CHECK(!turns.ask(1));
-  turns.take(2);
-  CHECK(turns.has(2));
-  turns.end(0);
-  CHECK(!turns.next().has_value());  // worker 2 still has a turn
-  turns.end(2);
-  CHECK_EQ(*turns.next(), 1u);
-}

@@ -1,4 +1,5 @@
-// Tests that one thread at a time has the turn, that the right calls are refused, and that no wait lasts for ever.
+// Tests that one thread at a time has the turn, that the right calls wait, and that no wait lasts for ever. Python's
+// tests have the calls that are refused in the middle of another, and beside another thread's.
 #include <atomic>
 #include <memory>
 #include <thread>
@@ -44,36 +45,6 @@ Turn::Closing begin_close(Turn& turn, Counted& closes, Turn::Thread thread) {
 }
 
 }  // namespace
-
-TEST(code_in_the_middle_of_a_call_is_refused_and_in_a_series_it_may_call) {
-  Turn turn;
-  Call series(turn, kCaller, Kind::kSeries);
-  for (int i = 0; i < 2; ++i) {
-    Call step(turn, kCaller);
-    CHECK_EQ(step.entry, Entry::kEntered);
-    CHECK(!step.is_outermost);
-    CHECK_EQ(Call(turn, kCaller).entry, Entry::kInMiddle);
-    step.end();
-    CHECK(turn.is_holder(kCaller));
-  }
-  series.end();
-  CHECK(!turn.is_holder(kCaller));
-}
-
-TEST(threads_of_different_parts_wait_for_each_other_and_others_are_refused) {
-  Turn turn;
-  Call first(turn, kCaller, Kind::kOutside, 0);
-  CHECK_EQ(Call(turn, kOther, Kind::kOutside, 0).entry, Entry::kOtherThread);
-  CHECK_EQ(Call(turn, kOther).entry, Entry::kOtherThread);
-  Call second(turn, kOther, Kind::kOutside, 1);
-  CHECK_EQ(second.entry, Entry::kMustWait);
-  CHECK(!turn.await(Kind::kOutside, kOther, kMoment));
-  first.end();
-  CHECK(turn.await(Kind::kOutside, kOther, kMoment));
-  CHECK(turn.any_call_besides(kCaller, {}));
-  second.end();
-  CHECK(!turn.any_call_besides(kCaller, {}));
-}
 
 TEST(a_thread_that_waits_in_vain_withdraws_and_closes_if_its_call_is_the_last) {
   Turn turn;

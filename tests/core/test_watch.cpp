@@ -1,7 +1,10 @@
-// Tests that the supervisor sleeps until it is woken, a process has ended, a log record has come, or a time is over.
+// Tests that the supervisor sleeps until it is woken, a process has ended, or a time is over, and that an event wakes
+// all threads.
 #include <thread>
+#include <vector>
 
 #include "check.hpp"
+#include "os/event.hpp"
 #include "os/platform.hpp"
 #include "pool/workers/watch.hpp"
 
@@ -46,6 +49,29 @@ TEST(close_ends_the_sleep_and_all_later_ones) {
   watch.wake();  // does nothing: the descriptor may be closed now
   CHECK(!watch.wait());
   wakeup.close();
+}
+
+TEST(an_event_that_is_not_set_ends_no_wait) {
+  Event event;
+  CHECK(!event.is_set());
+  CHECK(!event.wait(std::chrono::milliseconds(1)));
+  CHECK(!event.wait(Nanoseconds::zero()));
+}
+
+TEST(all_threads_are_woken_and_may_wait_again) {
+  for (int round = 0; round < 1000; ++round) {
+    Event event;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i)
+      threads.emplace_back([&event] {
+        CHECK(event.wait(1h));
+        CHECK(event.wait(1h));
+      });
+    event.set();
+    event.set();
+    for (std::thread& thread : threads) thread.join();
+    CHECK(event.is_set());
+  }
 }
 
 #if REMUDA_LINUX
@@ -106,17 +132,6 @@ TEST(processes_that_have_ended_end_the_sleep_until_they_are_watched_no_more) {
   CHECK_EQ(watch.ended().size(), 2u);
   watch.set_process(2, -1);
   CHECK(watch.ended() == std::vector<std::uint32_t>{0});
-  wakeup.close();
-}
-
-TEST(a_log_record_ends_the_sleep_and_is_no_process) {
-  Wakeup wakeup = Wakeup::create();
-  Pipe relay;
-  Watch watch(wakeup, 1);
-  watch.set_relay(relay.fd());
-  relay.fill();
-  CHECK(watch.wait());
-  CHECK(watch.ended().empty());
   wakeup.close();
 }
 

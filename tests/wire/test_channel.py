@@ -99,18 +99,6 @@ def test_an_interrupted_read_continues_where_it_stopped(pair: tuple[SocketChanne
     assert [list(map(bytes, message)) for message in received] == sent
 
 
-def test_a_closed_peer_raises_an_end_of_file_error(pair: tuple[SocketChannel, SocketChannel]) -> None:
-    one, other = pair
-    one.send([b"last words"])
-    one.close()
-    assert list(other.recv()) == [b"last words"]
-    with pytest.raises(EOFError):
-        other.recv()
-    with pytest.raises((EOFError, ConnectionError)):
-        while True:
-            other.send([bytes(1_000_000)])
-
-
 @pytest.mark.parametrize(
     ("sent", "error", "text"),
     [
@@ -142,20 +130,6 @@ def test_a_dead_peer_is_detected_even_if_the_socket_stays_open() -> None:
     channel.close()
     peer_socket.close()
     os.close(fd)
-
-
-def test_descriptors_are_passed(pair: tuple[SocketChannel, SocketChannel]) -> None:
-    one, other = pair
-    read, write = os.pipe()
-    one.send_fds([read, write])
-    fds = other.recv_fds(2)
-    os.write(fds[1], b"through")
-    assert os.read(read, 10) == b"through"
-    for fd in (read, write, *fds):
-        os.close(fd)
-    one.send([b"no descriptors"])
-    with pytest.raises(EOFError):
-        other.recv_fds(1)
 
 
 def test_local_channels_copy_arrays() -> None:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from pool_envs import assert_same, counting
 
 from remuda import EnvError, Pool
-from remuda._wire import by_value
 from remuda._wire.pickling import bundle, dump, load, unbundle
 
 VALUES = st.recursive(
@@ -64,14 +63,6 @@ def test_a_traceback_shows_the_lines_of_a_function_pickled_by_value(start_method
     (failure,) = caught.value.failures
     assert "_fail(env)" in failure.traceback
     assert __file__ in failure.traceback
-
-
-def test_nested_functions_keep_their_file() -> None:
-    def outer() -> Any:
-        return lambda: None
-
-    copy = load([by_value.dumps(outer)])
-    assert copy.__code__.co_filename == copy().__code__.co_filename == __file__
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ from typing import Any
 import gymnasium
 import pytest
 from gymnasium.envs.registration import registry
+from odd_exceptions import NeedsArguments
 from pairs import each
 from pool_envs import CountingEnv, counting
 
 from remuda import Pool
-from remuda._wire.registrations import load_registrations, pickle_registrations
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # newer Pythons warn about a fork
 
@@ -62,17 +62,25 @@ def overridings() -> Iterator[Callable[[], list[str]]]:
 def test_workers_can_make_ids_that_the_program_registered(
     start_method: Any, module: Any, overridings: Callable[[], list[str]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Ids with other arguments, of Gymnasium's envs, and of functions. Equal registrations cause no warning."""
+    """Ids with other arguments, of Gymnasium's envs, and of functions. Equal registrations cause no warning.
+
+    An id that cannot be pickled or unpickled is left out.
+    """
     pole = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
     make_tagged: Any = lambda tag, **_: CountingEnv(tag)  # noqa: E731
     gymnasium.register("remuda-test/Counting-v0", entry_point="pool_envs:CountingEnv", kwargs={"tag": 6})
     gymnasium.register("remuda-test/Lambda-v0", entry_point=make_tagged, kwargs={"tag": 2})
     gymnasium.register("remuda-test/ShortPole-v0", entry_point=pole, max_episode_steps=3)
-    gymnasium.register("remuda-test/Stuck-v0", entry_point=make_tagged, kwargs={"lock": threading.Lock()})
+    for name, value in [
+        ("Locked", threading.Lock()),
+        ("Unreadable", NeedsArguments(7, "seven")),
+        ("Given", module.make),
+    ]:
+        gymnasium.register(f"remuda-test/{name}-v0", entry_point=make_tagged, kwargs={"tag": 5, "value": value})
     caplog.clear()
-    makers = [partial(gymnasium.make, f"remuda-test/{name}-v0") for name in ("Counting", "A", "Made")]
+    makers = [partial(gymnasium.make, f"remuda-test/{name}-v0") for name in ("Counting", "A", "Made", "Given")]
     with Pool([*makers, lambda: gymnasium.make("remuda-test/Lambda-v0", tag=3)], start_method=start_method) as pool:
-        assert pool.reset().obs[:, 0].tolist() == [6, 1, 0, 3]
+        assert pool.reset().obs[:, 0].tolist() == [6, 1, 0, 5, 3]
         assert pool.spec is not None
         assert pool.spec.id == "remuda-test/Counting-v0"
     assert (overridings(), "Overriding" in caplog.text) == ([], False)
@@ -121,20 +129,3 @@ def test_the_programs_ids_override_those_of_gymnasium_and_of_the_factories_modul
     fns = [lambda: make("remuda-test/C-v0"), lambda: make("CartPole-v1")]
     with Pool(fns, start_method=start_method) as pool:
         assert pool.reset().obs[:, 0].tolist() == [3, 4]
-
-
-# Like ale_py and MiniGrid, it registers its ids when it is imported.
-
-
-def test_an_id_that_cannot_be_pickled_is_skipped(module: Any) -> None:
-    gymnasium.register("remuda-test/Locked-v0", entry_point="pool_envs:CountingEnv", kwargs={"lock": threading.Lock()})
-    gymnasium.register("remuda-test/Given-v0", entry_point="pool_envs:CountingEnv", kwargs={"tag": module.make})
-    sent = pickle_registrations()
-    by_themselves = {"remuda-test/Given-v0"}  # it has a function of a module that the worker may not find
-    assert set(sent[1]) == by_themselves
-    came = load_registrations(sent)
-    assert set(registry) - set(came) == {"remuda-test/Locked-v0"}
-    for env_id in set(came) - by_themselves:  # functions are carried, in whatever libraries have registered here
-        assert came[env_id] == registry[env_id] or "<lambda>" in str(registry[env_id]), env_id
-    unreadable = {"remuda-test/Given-v0": b"nonsense"}
-    assert load_registrations((sent[0], unreadable)).keys() == came.keys() - by_themselves

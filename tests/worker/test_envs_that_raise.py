@@ -14,7 +14,7 @@ from pairs import each
 from pool_envs import counting, hooked
 
 import remuda
-from remuda import EnvError, Pool, RemoteTraceback, StateError
+from remuda import EnvError, Pool, RemoteTraceback
 from remuda._wire.pickling import load
 
 BACKENDS: tuple[Any, ...] = ("process", "thread", "serial")
@@ -189,17 +189,6 @@ def test_a_fault_that_arrives_with_an_answer_is_raised(waits: bool) -> None:
                 pool.recv()
             assert all(len(call.result()) == 3 for call in calls)
             assert sorted(pool.recv().env_ids.tolist()) == [0, 2]
-
-
-def test_discard_drops_faults() -> None:
-    with Pool(hooked(3, step=raising(ValueError)), backend="thread") as pool:
-        pool.reset()
-        pool.send([0, 0, 0])
-        pool.discard()
-        assert pool.pending == 0
-        with pytest.raises(StateError, match="got env 1"):
-            pool.send([0, 0, 0])
-        pool.reset()
 
 
 # -- values that cannot be sent --------------------------------------------------------------------------

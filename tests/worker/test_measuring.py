@@ -16,7 +16,7 @@ from gymnasium import spaces
 from old_gymnasium import GYMNASIUM_MODES, sync_vector_env
 from pool_envs import CountingEnv, HookedEnv
 
-from remuda._worker.measuring import Measured, Moment, measure, measure_in_worker, read_clocks
+from remuda._worker.measuring import Moment, measure, measure_in_worker, read_clocks
 
 
 class Clock:
@@ -189,13 +189,6 @@ def test_the_cost_of_an_env_that_raises_is_that_of_its_earlier_steps(steps: int,
     found = measure(HookedEnv(step=stumble), seconds=1000.0)
     assert found.problem == "ValueError: illegal"
     assert (found.cost is not None) == is_known
-
-
-def test_an_env_that_cannot_be_reset_without_options_has_no_cost() -> None:
-    def refuse(_: Any) -> None:
-        raise KeyError("level")
-
-    assert measure(HookedEnv(reset=refuse)) == Measured(None, 0, 0, "KeyError: 'level'")
 
 
 # -- envs with processes -----------------------------------------------------------------------------------

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Any
 
 import numpy as np
 import pytest
 from failing import MODES
-from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 from old_gymnasium import GYMNASIUM_MODES
 from pairs import each
 from pool_envs import CountingEnv, EnvFn, Info, assert_same, counting
 from vector_envs import PlainVector, plain, synced
 
-from remuda import EnvError, InvalidEnvError, Pool, _core
-from remuda._wire.channel import LocalChannel
-from remuda._wire.layout import Layout
-from remuda._worker.vector_host import VectorHost
-from remuda._worker.vector_rows import VectorInfos
-from remuda._worker.worker_info import HostSpec, WorkerInfo
+from remuda import EnvError, InvalidEnvError, Pool
 
 BACKENDS = ("process", "thread", "serial")
 
@@ -109,8 +102,9 @@ def test_atari_vector_envs(mode: Any) -> None:
     ],
 )
 def test_infos_of_a_vector_env_are_split(infos: Info, expected: list[Info]) -> None:
-    split = VectorInfos(2, np.zeros(2, np.uint64)).split(infos)
-    assert_same(split.rest, expected)
+    with Pool([lambda: _Wrong(infos=infos)], vector_size=2, backend="serial") as pool:
+        pool.reset()
+        assert_same([dict(info) for info in pool.step([0, 0]).infos], expected)
 
 
 # -- what is refused -------------------------------------------------------------------------------------
@@ -197,23 +191,11 @@ WRONG: list[tuple[Info, str]] = [
 
 
 @pytest.mark.parametrize(("wrong", "message"), WRONG)
-def test_an_invalid_result_does_not_change_rows(wrong: Info, message: str) -> None:
-    space = spaces.Box(-(2**40), 2**40, (4,), np.int64)
-    layout = Layout((2,), 1, "same_step", space, spaces.Discrete(1000), vector_size=2)
-    arena = _core.Arena.create(layout.plan.bytes)
-    host = VectorHost(HostSpec(WorkerInfo(0, 1, (0, 1)), vector_size=2), LocalChannel())
-    host.build([lambda: _Wrong(**wrong)])
-    host.start(layout, arena)
-    columns = layout.result_columns(arena)
-    places: list[Any] = [*columns.fixed, *columns.obs, *columns.final_obs]
-    host.reset_vector(0, 2, None)
-    before = [place.view(layout.plan.rows).copy() for place in places]
-    with pytest.raises((TypeError, ValueError), match=message):
-        host.step_vector(0, 2, 0, None)
-    assert_same([place.view(layout.plan.rows) for place in places], before)
-    host.close_quietly()
-    del arena, columns, places, host
-    gc.collect()
+def test_errors_of_invalid_results_of_vector_envs(wrong: Info, message: str) -> None:
+    with Pool([lambda: _Wrong(**wrong)], vector_size=2, backend="serial", autoreset="same_step") as pool:
+        pool.reset()
+        with pytest.raises(EnvError, match=message):
+            pool.step([0, 0])
 
 
 def test_same_step_autoreset_needs_final_obs() -> None:
