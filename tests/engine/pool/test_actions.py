@@ -75,7 +75,6 @@ NUMBERS: list[Any] = [
     [2**63, 0, 1],
     [-(2**63), 0, 1],
     [2**64, 0, 1],
-    [2**70, 0, 1],
     [1e300, 0, 1],
     [127, 128, 1],
     [255, 256, 1],
@@ -86,12 +85,8 @@ NUMBERS: list[Any] = [
     [[0, 1], [1, 0], [1, 1]],
     [[0, 1], [1], [1]],
     [[[0], [1]], [[1], [0]], [[1], [1]]],
-    [0, 1],
     [],
-    0,
-    None,
     "012",
-    {0: 1},
     {0, 1, 2},
     Convertible([0, 1, 2]),
     Unconvertible(),
@@ -224,12 +219,14 @@ def test_the_first_axis_counts_the_envs_and_axes_of_length_1_are_free_within_row
 
 
 def test_a_refused_action_does_not_change_the_action_in_reports() -> None:
-    with begun(keeping(NEST), backend="serial") as pool:
+    with begun(keeping(NEST), faults="restart") as pool:
         pool.step(nest())
         with pytest.raises(InvalidActionError):
             pool.step(nest(push=np.zeros((N, 2)), keys=[0, 4, 0]))
-        where = pool._engine.tracker.where(1)
-        np.testing.assert_array_equal(where.action["push"], [1, 0])
+        kill(pool, 1)
+        pool.request_obs()
+        fault = pool.recv(order="slot").infos[1]["fault"]
+        np.testing.assert_array_equal(fault.where.action["push"], [1, 0])
 
 
 def test_an_interrupt_while_actions_are_converted_is_raised() -> None:

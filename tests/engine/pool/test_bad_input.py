@@ -56,7 +56,6 @@ BAD_ACTIONS: list[tuple[Any, Any, str]] = [
     (DISCRETE, {0: 1, 1: 1, 2: 1}, r"shape \(3,\).*got a dict with the keys \[0, 1, 2\]"),
     (BOX, np.zeros((3, 4)), r"shape \(3, 2, 2\) and dtype float32 at actions, got .*\(3, 4\)"),
     (DISCRETE, [0] * 63, r"shape \(3,\).*got list of shape \(63,\): \[0, 0, 0, .*\.\.\.$"),
-    (BOX, [[[0.0, 0.0]]] * 3, r"shape \(3, 2, 2\).*got list of shape \(3, 1, 2\): \[\[\[0\.0, 0\.0"),
     # one-hot rows
     (
         CHOICES,
@@ -80,29 +79,19 @@ BAD_ACTIONS: list[tuple[Any, Any, str]] = [
     # out of range
     (DISCRETE, [0, -1, 2], r"0 <= action <= 999 at actions\[1\], got -1"),
     (DISCRETE, [0, 1, 1000], r"0 <= action <= 999 at actions\[2\], got 1000"),
-    (DISCRETE, np.array([0, 2**63, 1], np.uint64), r"int64"),
     # nested
     (
         NESTED,
         nest(keys=([0, 4, 0], np.zeros((3, 2), int))),
         r"0 <= action <= 3 at actions\['keys'\]\[0\]\[1\], got 4",
     ),
-    (
-        NESTED,
-        nest(keys=([0, 0, 0], np.full((3, 2), 2))),
-        r"0 <= action <= 1 at actions\['keys'\]\[1\]\[0\]\[0\], got 2",
-    ),
     (NESTED, nest(push=np.zeros((2, 2))), r"shape \(3, 2\) and dtype float32 at actions\['push'\], got .*\(2, 2\)"),
     (NESTED, nest(keys=[0]), r"a tuple of 2 at actions\['keys'\], got list of 1: \[0\]"),
     (NESTED, {"push": 1}, r"keys \['push', 'keys'\] at actions, got a dict with the keys \['push'\]"),
     (NESTED, [nest()] * 3, r"a dict with the keys .* at actions, got list of 3"),
-    # another byte order
-    (DISCRETE, np.array([0, 1, 1000], ">i8"), r"0 <= action <= 999 at actions\[2\], got 1000"),
     # objects
-    (TEXTS, ("a", "b"), r"a sequence of 3 at actions, one for each env, got tuple of 2: \('a', 'b'\)"),
     (TEXTS, "ab", "a sequence of 3 at actions, one for each env, got str: 'ab'"),
     (TEXTS, ["a", "b", "c", "d"], "a sequence of 3 at actions, .*got list of 4"),
-    (TEXTS, None, "a sequence of 3 at actions, .*got NoneType: None"),
     (TEXTS, 3, "a sequence of 3 at actions, .*got int: 3"),
     (TEXTS, (), r"a sequence of 3 at actions, .*got \(\)"),
     (TEXTS, ["a", (i for i in range(3)), "c"], "actions that can be pickled, .* env 1"),
@@ -191,7 +180,6 @@ def test_empty_env_ids_select_no_env() -> None:
         ({"options": 5}, TypeError, "expected options to be a dict, None, or a sequence .*, got 5"),
         ({"options": "level"}, TypeError, "got 'level'"),
         ({"options": [1, {}, {}]}, TypeError, "expected a dict or None as the options of env 0, got 1"),
-        ({"options": {"f": (i for i in range(3))}}, TypeError, "pickle"),
     ],
 )
 def test_wrong_seeds_and_options(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -216,22 +204,21 @@ def test_wrong_seeds_and_options(arguments: dict[str, Any], error: type[Exceptio
         ({"num_workers": 4}, ValueError, "from 1 to 3 .*got 4"),
         ({"num_workers": "many"}, ValueError, "got 'many'"),
         ({"num_workers": 1.0}, ValueError, "got 1.0"),
-        ({"num_workers": True}, ValueError, "got True"),
         ({"backend": "cloud"}, ValueError, "backend to be one of .* got 'cloud'"),
         ({"autoreset": "never"}, ValueError, "autoreset to be one of .* got 'never'"),
-        ({"autoreset": "same-step"}, ValueError, "autoreset to be one of"),
         ({"autoreset": Enum("Mode", "SAME_STEP").SAME_STEP}, ValueError, "autoreset to be one of"),  # type: ignore[attr-defined]
         ({"autoreset": ["next_step"]}, ValueError, "autoreset to be one of"),
         ({"faults": "retry"}, ValueError, "faults to be 'raise', 'restart' or a FaultPolicy, got"),
         ({"faults": True}, TypeError, "faults to be 'raise', 'restart' or a FaultPolicy, got"),
-        ({"faults": {"on_fault": "raise"}}, TypeError, "faults to be 'raise', 'restart' or a FaultPolicy, got"),
         ({"seeding": "often"}, ValueError, r"seeding to be one of \('gymnasium', 'per_episode'\), got 'often'"),
         ({"frames": 0}, ValueError, "frames.* got 0"),
         ({"frames": 64}, ValueError, "frames.* got 64"),
         ({"frames": 2.5}, ValueError, "frames.* got 2.5"),
+        ({"spares": -1}, ValueError, "spares to be an int from 0 to 2"),
+        ({"spares": 3}, ValueError, "spares to be an int from 0 to 2"),
+        ({"spares": True}, ValueError, "spares to be an int"),
         ({"object_bytes": 4095}, ValueError, "object_bytes .* from 4096 up, got 4095"),
         ({"object_bytes": 1e6}, ValueError, "object_bytes .* got 1000000.0"),
-        ({"max_concurrency": 0}, ValueError, "max_concurrency .* got 0"),
         ({"max_concurrency": "all"}, ValueError, "max_concurrency .* got 'all'"),
         ({"start_method": "teleport", "backend": "process"}, ValueError, "start_method .* 'spawn'.* got 'teleport'"),
         ({"start_timeout": -1}, ValueError, "start_timeout .* got -1"),
@@ -290,20 +277,9 @@ def test_the_error_of_an_unknown_argument_of_a_method_names_the_pool() -> None:
                 getattr(pool, method)(zzz=1)
 
 
-@pytest.mark.parametrize(
-    ("env_fns", "message"),
-    [
-        ([], "at least one env, got an empty list"),
-        ([CountingEnv, CountingEnv()], r"env_fns\[1\] to be a function that builds an env, got <.*CountingEnv"),
-        ([None], r"env_fns\[0\] .* got None"),
-        (["CartPole-v1"], r"env_fns\[0\] .* got 'CartPole-v1'"),
-        (CountingEnv, r"a sequence of functions .* got <class '.*CountingEnv'>"),
-        (None, r"a sequence of functions .* got None"),
-    ],
-)
-def test_values_that_are_no_factories(env_fns: Any, message: str) -> None:
-    with pytest.raises(ValueError if env_fns == [] else TypeError, match=f"^expected .*{message}"):
-        Pool(env_fns)
+def test_a_pool_without_envs_is_refused() -> None:
+    with pytest.raises(ValueError, match="^expected .*at least one env, got an empty list"):
+        Pool([])
 
 
 def test_a_factory_that_cannot_be_pickled() -> None:
@@ -379,23 +355,13 @@ def test_calls_after_close(terminate: bool) -> None:
     pool.close(terminate=terminate)
     assert pool.closed
     assert pool.pending == 0
-    for use in (
-        pool.reset,
-        lambda: pool.step([0, 0]),
-        lambda: pool.send([0, 0]),
-        pool.send_reset,
-        pool.request_obs,
-        pool.recv,
-        pool.discard,
-        pool.render,
-        pool.stats,
-        lambda: pool.call("pid"),
-        lambda: pool.call_async("pid"),
-        lambda: pool.apply(id),
-        lambda: pool.get_attr("tag"),
-        lambda: pool.set_attr("tag", 1),
+    uses: list[Callable[[], Any]] = [
+        pool.reset, lambda: pool.step([0, 0]), lambda: pool.send([0, 0]), pool.send_reset, pool.request_obs, pool.recv,
+        pool.discard, pool.render, pool.stats, lambda: pool.call("pid"), lambda: pool.call_async("pid"),
+        lambda: pool.apply(id), lambda: pool.get_attr("tag"), lambda: pool.set_attr("tag", 1),
         lambda: pool.set_attrs("tag", [1, 2]),
-    ):
+    ]  # fmt: skip
+    for use in uses:
         with pytest.raises(ClosedError, match="the pool is closed; make a new one"):
             use()
     if terminate:

@@ -6,7 +6,6 @@ resets by itself, and returns its first observation later.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from accidents import die, once, raise_value_error
-from pool_envs import DiceEnv, EnvFn, Gate, HookedEnv, StepResult, assert_same, begun, counting, hooked
+from pool_envs import CountingEnv, DiceEnv, EnvFn, Gate, HookedEnv, assert_same, begun, counting, hooked
 from programs import Watched, kill, pids_of
 
 from remuda import Batch, EnvError, FaultPolicy, Pool, StateError, WorkerDiedError
@@ -149,114 +148,12 @@ def test_resets_ahead_changes_nothing_with_spares() -> None:
         assert pool.step(np.array([1, 1])).obs[:, 0].tolist() == [2, 0]
 
 
-class EndsAtOnce(DiceEnv):
-    """Each step calls `act` and ends the episode."""
-
-    def __init__(self, act: Callable[[], Any]) -> None:
-        super().__init__()
-        self.act = act
-
-    def step(self, action: Any) -> StepResult:
-        self.act()
-        obs, reward, *_, info = super().step(action)
-        return obs, reward, True, False, info
-
-
-def take_a_moment() -> None:
-    """Sleeps longer than the time for which a worker holds back a result to send several together."""
-    time.sleep(0.001)
-
-
-def reset_with_options(pool: Pool) -> None:
-    pool.send_reset(options={"level": 1}, env_ids=[0])
-
-
-def step_with_new_options(pool: Pool) -> None:
-    pool.set_reset_options({"level": 1})
-    pool.send([0], [0])
-
-
-@pytest.mark.parametrize("go_on", [reset_with_options, step_with_new_options])
-def test_late_options_give_the_random_numbers_of_a_reset_in_advance(
-    go_on: Callable[[Pool], None], tmp_path: Path
-) -> None:
-    """Env 0 receives options while its worker still steps env 1, before env 0 could reset in advance."""
-
-    def rows_with(backend: Any, stay: Callable[[], Any], leave: Callable[[], Any]) -> list[Any]:
-        envs = [partial(EndsAtOnce, take_a_moment), partial(EndsAtOnce, stay)]
-        with begun(envs, num_workers=1, resets_ahead=True, backend=backend, seed=3) as pool:
-            pool.send([0, 0])
-            values_of = pool.recv(min_envs=1, max_envs=1).obs.tolist()
-            go_on(pool)
-            leave()
-            while pool.pending:
-                values_of += pool.recv().obs.tolist()
-            return sorted(values_of)
-
-    gate = Gate(tmp_path)
-    assert rows_with("process", gate.wait, gate.let_pass) == rows_with("serial", take_a_moment, take_a_moment)
-
-
 # -- in the background -----------------------------------------------------------------------------------
-
-LENGTHS = (3, 1, 5, 2, 4)  # steps per episode of each env
-
-
-def uneven(num_envs: int, **hooks: Callable[..., Any]) -> list[EnvFn]:
-    return [
-        (lambda tag=i: HookedEnv(tag, LENGTHS[tag % len(LENGTHS)], **hooks))  # type: ignore[misc]
-        for i in range(num_envs)
-    ]
 
 
 def waiting_for(gate: Gate, tag: int = 0, length: int = 2) -> list[EnvFn]:
     """Two envs. The autoreset of env `tag` waits at a gate."""
     return hooked(2, (tag,), length, autoreset=lambda _: gate.wait())
-
-
-def go_on(pool: Pool, batch: Batch) -> None:
-    """Steps the envs of a batch that have not ended their episode."""
-    if len(going := batch.env_ids[~(batch.terminations | batch.truncations)]):
-        pool.send(np.arange(len(going)), going)
-
-
-def trajectories(pool: Pool, rows: int) -> dict[int, list[tuple[Any, ...]]]:
-    """Returns the first `rows` rows of each env. An env's action depends only on its id and row number."""
-    rows_of_envs: dict[int, list[tuple[Any, ...]]] = {i: [] for i in range(pool.num_envs)}
-    pool.send_reset(seed=3)
-    while min(map(len, rows_of_envs.values())) < rows:
-        batch = pool.recv(min_envs=1)
-        going = []
-        for row, env_id in enumerate(batch.env_ids.tolist()):
-            rows_of_envs[env_id].append(
-                (batch.obs[row].tolist(), batch.rewards[row], batch.terminations[row], batch.infos[row])
-            )
-            if not batch.terminations[row]:
-                going.append(env_id)
-        if going:
-            pool.send([len(rows_of_envs[env_id]) % 100 for env_id in going], going)
-    return {env_id: rows_of[:rows] for env_id, rows_of in rows_of_envs.items()}
-
-
-@pytest.mark.parametrize("num_workers", [1, 2, 5])
-def test_each_env_returns_the_rows_and_infos_that_it_returns_alone(num_workers: int) -> None:
-    def reset(env: HookedEnv) -> Any:
-        return env.observe(), {"began": env.episodes}
-
-    def advance(env: HookedEnv, action: int) -> Any:
-        return env.observe(), float(action), env.steps >= env.length, False, {"step": env.steps}
-
-    envs = uneven(5, reset=reset, autoreset=reset, step=advance)
-    with Pool(envs, autoreset="background", num_workers=num_workers) as pool:
-        rows_of_envs = trajectories(pool, rows=12)
-    for env_id, rows in rows_of_envs.items():
-        length = LENGTHS[env_id]
-        for at, (obs, reward, terminated, info) in enumerate(rows):
-            episode, step = divmod(at, length + 1)
-            action = -1 if step == 0 else at % 100
-            assert obs == [env_id, episode + 1, step, action]
-            expected_info = {"step": step} if step else {"began": episode + 1}
-            assert (reward, terminated, info) == (max(action, 0), step == length, expected_info)
 
 
 def test_other_envs_step_while_one_env_resets(tmp_path: Path) -> None:
@@ -302,11 +199,12 @@ def test_a_requested_reset_resets_once_more() -> None:
 
 
 def test_discard_leaves_every_env_in_an_episode() -> None:
-    with begun(uneven(5), autoreset="background", backend="serial", num_workers=2) as pool:
-        pool.send([1] * 5)
+    envs: list[EnvFn] = [*counting(2), partial(CountingEnv, 2, 1)]
+    with begun(envs, autoreset="background", backend="serial", num_workers=2) as pool:
+        pool.send([1] * 3)
         pool.discard()
         assert pool.pending == 0
-        assert pool.step([2] * 5).obs[:, 1].tolist() == [1, 2, 1, 1, 1]
+        assert pool.step([2] * 3).obs[:, 1].tolist() == [1, 1, 2]
 
 
 # -- faults ------------------------------------------------------------------------------------------------
@@ -319,11 +217,9 @@ def test_recv_raises_a_death_that_precedes_the_background_reset(tmp_path: Path) 
         gate.await_arrival()
         kill(pool, 0)
         pool.call("pid", env_ids=[1])  # the pool detects the death, although no call waits for env 0
-        batch = pool.recv(max_envs=2)
         with pytest.raises(WorkerDiedError) as raised:
             while True:
-                go_on(pool, batch)
-                batch = pool.recv(min_envs=2)
+                pool.recv(max_envs=2)
         assert raised.value.env_ids == (0,)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -18,10 +18,7 @@ from pairs import each
 from pool_envs import DiceEnv, SampleEnv, assert_same, counting, hooked
 from programs import kill
 
-from remuda import EnvError, Fault, FaultPolicy, Pool, StateError, WorkerDiedError, load_record
-from remuda._engine.seeds import Seeds
-from remuda._wire.layout import Layout
-from remuda._worker.reset_defaults import ResetDefaults, SeedBase
+from remuda import EnvError, FaultPolicy, Pool, StateError, WorkerDiedError, load_record
 
 RESTART = FaultPolicy("restart", backoff=0)
 RENEWAL = FaultPolicy("raise", renew_every=2)
@@ -275,20 +272,6 @@ def test_a_failed_reset_uses_its_seed(act: Any, tmp_path: Path) -> None:
         assert seeds_in(pool.reset().infos) == [formula(7, 0, 1), formula(7, 1, 2)]
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
-def test_fault_reports_have_the_seed_of_the_episode(mode: Any, tmp_path: Path) -> None:
-    fails = once(tmp_path / "failed", die, when=lambda env: env.episodes == 3 and env.steps == 1)
-    with per_episode(hooked(2, length=2, step=fails), autoreset=mode, faults=RESTART) as pool:
-        pool.reset(seed=7)
-        fault = None
-        while fault is None:
-            fault = final_info(pool.step([1, 1]), 1).get("fault")
-        assert isinstance(fault, Fault)
-        where = fault.where
-        assert (where.episode, where.seed, where.resets_since_seed) == (2, formula(7, 1, 2), 0)
-        assert f"seed {formula(7, 1, 2)}, last action" in str(where)
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_errors_and_crash_records_have_the_seed_and_options_of_the_episode_and_a_reset_the_next_seed(
     mode: Any, tmp_path: Path
@@ -361,12 +344,3 @@ def test_nothing_else_seeds_an_action_space(seeding: Any, seed: int | None) -> N
             space.seed(1)
         pool.reset(seed=seed)
         assert draw(pool) == expected
-
-
-def test_the_latest_seed_is_the_new_one_before_its_reset_begins() -> None:
-    """A worker that dies before it reads the seed still counts seeds and resets since an older one."""
-    defaults = ResetDefaults({3: SeedBase(7, number=2, env_id=3, of_every_episode=False)})
-    seeds = Seeds(defaults, cast(Layout, None), per_episode=False)
-    assert seeds.latest(3, (1, 4, 5)) == (7, 0)
-    assert seeds.latest(3, (2, 0, 5)) == (7, 5)
-    assert seeds.latest(4, (1, 4, 5)) == (None, 0)

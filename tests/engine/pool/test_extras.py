@@ -8,7 +8,6 @@ from typing import Any
 import accidents
 import numpy as np
 import pytest
-from accidents import once
 from gymnasium import spaces
 from pool_envs import CountingEnv, begun, counting, hooked
 from vector_envs import plain, synced
@@ -231,20 +230,6 @@ def test_a_step_column_keeps_the_value_of_the_step_that_ended_the_episode() -> N
             assert (batch.extras["then"].dtype, batch.extras["undeclared"].dtype) == (np.int32, np.int16)
         pool.request_obs()
         assert pool.recv().extras["then"].tolist() == [0, 0]
-
-
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
-def test_a_step_column_is_zero_in_the_row_of_a_fault(mode: Any, tmp_path: Path) -> None:
-    extras = {"value": StepColumn(lambda env: [env.steps, 5], (2,), np.float32)}
-    env_fns = hooked(2, [0], step=once(tmp_path / "once", accidents.die, lambda env: env.steps == 2))
-    policy = FaultPolicy("restart", backoff=0)
-    with begun(env_fns, num_workers=2, extras=extras, autoreset=mode, faults=policy) as pool:
-        values = []
-        for _ in range(4):
-            values.append(pool.step([1, 1]).extras["value"].tolist())
-        own = [row for row, _ in values]
-        assert own[0] == [1, 5] and [0, 0] in own[1:3]
-        assert [row for _, row in values] == [[i, 5] for i in range(1, 5)]
 
 
 def test_step_columns_in_rollouts_and_in_tensors() -> None:

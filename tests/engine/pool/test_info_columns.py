@@ -15,19 +15,17 @@ import cloudpickle
 import gymnasium
 import numpy as np
 import pytest
-from accidents import kill_myself
+from accidents import kill_myself, raise_value_error
 from arena_views import leaves
 from drawn import draws
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
-from old_gymnasium import FINAL_OBS, sync_vector_env
-from pool_envs import EnvFn, Info, StepResult, assert_same, begun
+from old_gymnasium import FINAL_OBS
+from pool_envs import EnvFn, Info, StepResult, assert_same, begun, counting, hooked, with_infos
 
-from remuda import EnvError, EnvProgress, Failure, Fault, FaultPolicy, Infos, Pool, _core
-from remuda._engine.batches.infos import InfoColumns, MadeRow, PickledRows
-from remuda._wire.info_columns import InfoColumn, InfoField, field_of
+from remuda import FaultPolicy, Pool
 
 MODES = ("next_step", "same_step")
 STEPS = 4  # steps of a script; each script runs three times, and its keys have columns by the second
@@ -73,33 +71,6 @@ KEYS = ["a", "b", "a.b", "episode", *FINAL_OBS, "r"]
 ODD_KEYS = ["_a", "_b", "final_info", "_final_obs"]
 
 
-@st.composite
-def shapes(draw: st.DrawFn, depth: int = 2) -> dict[str, Any]:
-    """Draws the keys of infos and one kind of value for each, because Gymnasium's arrays need one kind per key."""
-    shape: dict[str, Any] = {}
-    for key in draw(st.lists(st.sampled_from(KEYS), unique=True, max_size=4)):
-        is_dict = depth and key != "final_obs" and draw(st.integers(0, 2)) == 0
-        kinds = NUMBERS if draw(st.integers(0, 3)) else THINGS
-        shape[key] = draw(shapes(depth - 1)) if is_dict else draw(st.sampled_from(kinds))
-    return shape
-
-
-@st.composite
-def infos_of(draw: st.DrawFn, shape: dict[str, Any], always: bool = False) -> dict[str, Any]:
-    info: dict[str, Any] = {}
-    for key, kind in shape.items():
-        if always or draw(st.integers(0, 3)):
-            info[key] = draw(infos_of(kind, always)) if isinstance(kind, dict) else draw(kind)
-    return info
-
-
-@st.composite
-def scripts(draw: st.DrawFn) -> list[list[tuple[Info, bool]]]:
-    shape, always = draw(shapes()), draw(st.booleans())
-    steps = st.tuples(infos_of(shape, always), st.booleans())
-    return draw(st.lists(st.lists(steps, min_size=STEPS, max_size=STEPS), min_size=1, max_size=3))
-
-
 def wild_infos(depth: int = 2) -> st.SearchStrategy[dict[Any, Any]]:
     """Draws infos in which a key may have a number once and a dict or another type the next time."""
     values = st.one_of(*NUMBERS, *THINGS, *([wild_infos(depth - 1)] if depth else []))
@@ -118,26 +89,6 @@ def no_actions(n: int) -> Any:
     return np.zeros(n, np.int64)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@given(scripts())
-@draws(8)
-def test_infos_equal_those_of_gymnasiums_vector_env(mode: str, scripts: list[Any]) -> None:
-    vector_env = sync_vector_env([functools.partial(ScriptedInfoEnv, script) for script in scripts], mode)
-    vector_env.reset()
-    with info_pool(scripts, mode) as pool:
-        for i in range(3 * STEPS):
-            try:
-                expected = vector_env.step(no_actions(len(scripts)))[4]
-            except Exception:  # for example, if a key is also the name of a mask: there is nothing to compare with
-                return
-            batch = pool.step(no_actions(len(scripts)))
-            assert_same(batch.infos.stack(), expected, f"step {i}")
-            assert_same(batch.stack_infos(), expected, f"step {i}")
-            for env, (info, alone) in enumerate(zip(batch.list_infos(), batch.infos, strict=True)):
-                assert_same(info, alone, f"step {i}, env {env}")
-            np.testing.assert_array_equal(batch.dones, batch.terminations | batch.truncations)
-
-
 @pytest.mark.parametrize("mode", [*MODES, "background", "disabled"])
 @given(st.lists(st.lists(st.tuples(wild_infos(), st.booleans()), min_size=2, max_size=2), min_size=1, max_size=2))
 @draws(12)
@@ -152,6 +103,8 @@ def test_each_info_equals_the_envs_info(mode: str, scripts: list[Any]) -> None:
             infos = pool.step(no_actions(len(twins))).infos
             assert_same(list(infos), expected, f"step {i}")
             assert_same([infos[j] for j in range(len(twins))], expected, f"step {i}")
+            if (stacked := stack_with_gymnasium(list(infos))) is not None:
+                assert_same(infos.stack(), stacked, f"step {i}")
 
 
 def _expected_info(twin: ScriptedInfoEnv, j: int, due: list[bool], mode: str) -> Info:
@@ -165,6 +118,21 @@ def _expected_info(twin: ScriptedInfoEnv, j: int, due: list[bool], mode: str) ->
         return {"final_info": info, "final_obs": obs, **twin.reset()[1]}
     due[j] = True
     return dict(info)
+
+
+def stack_with_gymnasium(infos: list[dict[Any, Any]]) -> dict[Any, Any] | None:
+    """Returns the infos as Gymnasium stacks them; None if it cannot, as where a key is also the name of a mask."""
+    envs: VectorEnv[Any, Any, Any] = VectorEnv()
+    envs.num_envs = len(infos)
+    stacked: dict[Any, Any] = {}
+    if not FINAL_OBS and any("final_obs" in info for info in infos):
+        return None
+    try:
+        for i, info in enumerate(infos):
+            stacked = envs._add_info(stacked, info, i)
+    except Exception:
+        return None
+    return stacked
 
 
 EPISODE = {"r": 1.5, "l": 3, "t": 0.25}
@@ -215,26 +183,6 @@ def test_the_end_of_an_episode_is_not_pickled(obs: Any, space: Any, mode: str) -
         assert_same(info["final_info"] if mode == "same_step" else info, script[1][0])
         if mode == "same_step" and obs is not None:
             assert_same(info["final_obs"], obs)
-
-
-@pytest.mark.parametrize(
-    "obs",
-    [
-        np.array([1e300, 0.0]),  # too large: NumPy warns
-        np.array([1e-42, 5e-324]),
-        np.array([np.nan, -np.inf]),
-        np.array([0.1, -0.2])[::-1],
-        np.array([[0.1], [0.2]]),
-        np.array([0.1, 0.2]).astype(">f8"),
-        [0.1, 0.2],
-    ],
-)
-@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
-def test_observations_are_cast_as_numpy_casts(obs: Any) -> None:
-    with Pool([functools.partial(ScriptedInfoEnv, [({}, False)], obs)], backend="serial") as pool:
-        batch = pool.reset()
-        expected = np.asarray(obs, np.float64).reshape(2).astype(np.float32)
-        assert batch.obs.tobytes() == expected.tobytes()
 
 
 @pytest.mark.skipif(np.__version__.startswith("1.23."), reason="NumPy 1.23 says nothing of casts")
@@ -385,66 +333,41 @@ def test_stacked_arrays_do_not_share_memory() -> None:
         assert not any(np.shares_memory(one, other) for i, one in enumerate(arrays) for other in arrays[:i])
 
 
-# -- conversion from columns and pickles to dicts, and to stacked arrays ---------------------------------
+# -- stacked arrays ----------------------------------------------------------------------------------------
 
 
-def pickled(raw: Any) -> PickledRows:
-    return PickledRows(raw, lambda nanoseconds: None)
+def ending(tag: int, count: int) -> Info:
+    """Returns the statistics of an episode and an array. The info of the first env is empty."""
+    n = float(count + tag)
+    return {"episode": {"r": n, "l": int(n)}, "pos": np.array([n, n])} if tag else {}
 
 
-def stack_with_gymnasium(infos: list[dict[Any, Any]]) -> dict[Any, Any]:
-    envs: VectorEnv[Any, Any, Any] = VectorEnv()
-    envs.num_envs = len(infos)
-    stacked: dict[Any, Any] = {}
-    for i, info in enumerate(infos):
-        stacked = envs._add_info(stacked, info, i)
-    return stacked
-
-
-def a_reader() -> _core.InfoReader:
-    """Returns a reader with columns for episode statistics and an array."""
-    book, reader = InfoColumns(room=10_000), _core.InfoReader()
-    fields = [(("episode", "r"), 1.5), (("episode", "l"), 3), ("pos", np.zeros(2))]
-    for column in book.assign([new_field(path, value) for path, value in fields]):
-        reader.add(column.path, column.type)
-    return reader
-
-
-def stacked_by(reader: _core.InfoReader, numbers: list[float]) -> dict[str, Any]:
-    """Returns the stacked infos of envs that end their episodes with these numbers. The first env has an empty info."""
-    values = np.array(numbers)
-    mask = np.full(len(values), 7, np.uint64)
-    mask[0] = 0
-    arrays = [values, values.astype(np.int64), np.stack([values, values], axis=1)]
-    return Infos(mask, reader, arrays, pickled({}), lambda row: None).stack()
-
-
-def expected_of(numbers: list[float]) -> dict[str, Any]:
-    infos = [{"episode": {"r": n, "l": int(n)}, "pos": np.array([n, n])} for n in numbers]
-    return stack_with_gymnasium([{}, *infos[1:]])
+@pytest.fixture
+def ending_pool() -> Iterator[Pool]:
+    with begun(with_infos(5, ending, length=1000), backend="serial") as pool:
+        for _ in range(2):  # all keys have columns by the third step
+            pool.step(no_actions(5))
+        yield pool
 
 
 @pytest.mark.parametrize("keep", [lambda array: array, lambda array: array[1:], memoryview, np.from_dlpack])
-def test_held_arrays_of_stacked_infos_are_not_overwritten(keep: Any) -> None:
-    reader = a_reader()
+def test_held_arrays_of_stacked_infos_are_not_overwritten(keep: Any, ending_pool: Pool) -> None:
     held = []
-    for i in range(5):
-        stacked = stacked_by(reader, [i, i + 1.0, i + 2.0])
-        assert_same(stacked, expected_of([i, i + 1.0, i + 2.0]))
+    for _ in range(5):
+        stacked = ending_pool.step(no_actions(5)).stack_infos()
         held.append([keep(stacked["episode"]["r"]), keep(stacked["pos"]), keep(stacked["_episode"].view(np.uint8))])
         del stacked
     for i, (returns, positions, has_ended) in enumerate(held):
-        assert np.asarray(returns)[-1] == i + 2
-        assert np.asarray(positions)[-1].tolist() == [i + 2, i + 2]
+        assert np.asarray(returns)[-1] == i + 8
+        assert np.asarray(positions)[-1].tolist() == [i + 8, i + 8]
         assert np.asarray(has_ended)[-1] == 1
 
 
-def test_changes_to_stacked_infos_do_not_affect_later_ones() -> None:
-    reader = a_reader()
+def test_changes_to_stacked_infos_do_not_affect_later_ones(ending_pool: Pool) -> None:
     for n in [3, 2, 2, 5, 3, 3, 3]:
-        numbers = [float(i) for i in range(n)]
-        stacked = stacked_by(reader, numbers)
-        assert_same(stacked, expected_of(numbers))
+        batch = ending_pool.step(no_actions(n), list(range(n)))
+        stacked = batch.stack_infos()
+        assert_same(stacked, stack_with_gymnasium(list(batch.infos)))
         assert all(array.flags.writeable and array.flags.owndata for array in leaves(stacked))
         for array in leaves(stacked):
             array[...] = 1
@@ -454,101 +377,17 @@ def test_changes_to_stacked_infos_do_not_affect_later_ones() -> None:
         stacked["more"] = 1
 
 
-def test_arrays_of_stacked_infos_with_a_weak_reference_end_when_dropped() -> None:
-    reader = a_reader()
-    ended = []
+def test_arrays_of_stacked_infos_with_a_weak_reference_end_when_dropped(ending_pool: Pool) -> None:
+    ended: list[int] = []
     for i in range(6):
-        weakref.finalize(stacked_by(reader, [1.0, 2.0])["episode"]["r"], ended.append, i)
-    stacked_by(reader, [1.0, 2.0])
+        weakref.finalize(ending_pool.step(no_actions(5)).stack_infos()["episode"]["r"], ended.append, i)
+    ending_pool.step(no_actions(5)).stack_infos()
     assert ended == list(range(6))
 
 
-def new_field(path: tuple[str, ...] | str, value: Any) -> InfoField:
-    field = field_of((path,) if isinstance(path, str) else path, value)
-    assert field is not None
-    return field
-
-
-def columns_of(book: InfoColumns, **values: Any) -> list[str]:
-    """Returns the keys that get a column. `a__b` stands for "b" in the dict "a"."""
-    fields = [new_field(tuple(key.split("__")), value) for key, value in values.items()]
-    return ["__".join(column.path) for column in book.assign(fields)]
-
-
-def test_each_key_gets_one_column_while_there_is_room() -> None:
-    book = InfoColumns(room=32)
-    assert columns_of(book, a=1, b=2.0) == ["a", "b"]
-    assert columns_of(book, a=1) == []
-    (vector,) = book.assign([new_field("v", np.zeros(2, np.float32))])
-    assert vector == InfoColumn(("v",), np.ndarray, np.dtype(np.float32), (2,), 16)
-    assert columns_of(book, w=np.zeros(2)) == []  # only 8 bytes are left
-    assert [c.offset for c in book.assign([new_field("x", True), new_field("y", 1)])] == [24]
-    assert [c.path for c in book.columns] == [("a",), ("b",), ("v",), ("x",)]
-    assert len(columns_of(InfoColumns(room=10_000), **{f"k{i}": i for i in range(100)})) == 64
-
-
-def test_a_key_with_two_meanings_has_no_second_column() -> None:
-    """A key is once a number and once a dict, or it is the mask of another key in Gymnasium's format."""
-    assert columns_of(InfoColumns(room=10_000), a=1, a__b=1, b__a=1, b=1) == ["a", "b__a"]
-    assert columns_of(InfoColumns(room=10_000), a=1, _a=True, _b=1, b__c=1, c=1) == ["a", "_b", "c"]
-    assert columns_of(InfoColumns(room=10_000), a__b=1, a___b=1, a__c=1, _a__b=1) == ["a__b", "a__c"]
-    with_dots = [new_field("a.b", 1), new_field(("a", "b"), 1), new_field(("a.b", "c"), 1)]
-    assert len(InfoColumns(room=10_000).assign(with_dots)) == 2
-
-
-TIMES = [np.datetime64(1, "s"), np.timedelta64(1, "s")]
-
-
-@pytest.mark.parametrize("value", [None, "x", [1], {}, np.array(["a"]), np.array([None]), *TIMES, np.zeros(17)])
-def test_values_that_get_no_column(value: Any) -> None:
-    assert field_of(("a",), value) is None
-
-
-def test_mask_bits_of_missing_columns_are_ignored() -> None:
-    reader = _core.InfoReader()
-    reader.add(("a",), int)
-    reader.add(("b",), int)
-    infos = Infos(np.array([255, 2], np.uint64), reader, [np.array([7, 8])], pickled({}), None)
-    assert list(infos) == [{"a": 7}, {}]
-    assert infos.stack()["_a"].tolist() == [True, False]
-    assert list(Infos(np.array([255], np.uint64), reader, None, pickled({}), None)) == [{}]
-
-
-@pytest.mark.parametrize(
-    ("mask", "arrays"),
-    [
-        (np.zeros(2, np.int64), None),
-        (np.zeros((2, 1), np.uint64), None),
-        (np.zeros(4, np.uint64)[::2], None),
-        (np.zeros(2, np.uint64), [np.zeros(3)]),
-        (np.zeros(2, np.uint64), [np.zeros(())]),
-        (np.zeros(2, np.uint64), [[0.0, 0.0]]),
-        (np.zeros(2, np.uint64), [np.zeros((2, 4))[:, ::2]]),
-    ],
-)
-def test_a_reader_checks_the_arrays_and_rows(mask: Any, arrays: Any) -> None:
-    reader = _core.InfoReader()
-    reader.add(("a",), float)
-    for read in (lambda: reader.infos(mask, arrays), lambda: reader.stack(mask, arrays, None)):
-        with pytest.raises(TypeError, match="expected"):
-            read()
-    two_rows = np.zeros(2, np.uint64)
-    for read in (lambda: reader.info(two_rows, None, 2), lambda: reader.stack(two_rows, None, {2: None})):
-        with pytest.raises(IndexError):
-            read()
-
-
-def test_a_reader_of_one_row_with_a_larger_stride() -> None:
-    reader = _core.InfoReader()
-    reader.add(("a",), np.ndarray)
-    array = np.arange(8.0).reshape(4, 2)[::4]  # the array's stride spans four rows
-    assert reader.infos(np.ones(1, np.uint64), [array])[0]["a"].tolist() == [0.0, 1.0]
-    assert reader.stack(np.ones(1, np.uint64), [array], None)["a"].tolist() == [[0.0, 1.0]]
-    assert reader.stack(np.ones(0, np.uint64), [array[:0]], None) == {}
-
-
 def test_infos_are_a_sequence() -> None:
-    infos = Infos(np.zeros(3, np.uint64), _core.InfoReader(), None, pickled({}), lambda row: None)
+    with begun(counting(3), backend="serial") as pool:
+        infos = pool.step(no_actions(3)).infos
     assert (len(infos), list(infos), infos[1:], infos[-1]) == (3, [{}] * 3, [{}] * 2, {})
     assert infos.stack() == {}
     assert repr(infos) == "Infos([{}, {}, {}])"
@@ -557,11 +396,14 @@ def test_infos_are_a_sequence() -> None:
         infos[3]
 
 
-def test_a_fault_keeps_its_type_beside_numbers_that_envs_have_under_its_key() -> None:
-    error = EnvError([Failure(1, 0, "step", None, "ValueError", "", "")])
-    fault = Fault(1, 0, "exception", "step", EnvProgress(1, 0, 1, None, 0), error)
-    for own in (False, 0.5):
-        for rows in ({0: {"fault": own}, 1: {"fault": fault}}, {0: {"fault": fault}, 1: {"fault": own}}):
-            raw = {row: (0, MadeRow([], info), None) for row, info in rows.items()}
-            infos = Infos(np.zeros(2, np.uint64), a_reader(), None, pickled(raw), None)
-            assert infos.stack()["fault"].tolist() == [info["fault"] for info in rows.values()]
+@pytest.mark.parametrize("own", [False, 0.5])
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_fault_keeps_its_type_beside_numbers_that_envs_have_under_its_key(failing: int, own: Any) -> None:
+    def step(env: Any, action: Any) -> StepResult:
+        if env.tag == failing:
+            raise_value_error()
+        return env.observe(), 0.0, False, False, {"fault": own}
+
+    with begun(hooked(2, range(2), step=step), backend="serial", faults="restart") as pool:
+        infos = pool.step(no_actions(2)).infos
+    assert infos.stack()["fault"].tolist() == [info["fault"] for info in infos]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import copy
 import gc
-import os
+import importlib
+import itertools
 import pickle
-import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from pairs import each
 from pool_envs import CountingEnv, NestedEnv, begun, counting, hooked, with_infos
 from programs import Script, collect
 
-from remuda import Batch, Pool, StateError, _core
+from remuda import Batch, Pool
 
 BACKENDS = ("process", "thread", "serial")
 
@@ -48,17 +48,6 @@ def test_batches_are_views_that_do_not_overlap() -> None:
             assert all(array.flags.c_contiguous and array.flags.aligned for array in arrays)
             ranges = sorted((address(array), array.nbytes) for array in arrays)
             assert all(a + size <= b for (a, size), (b, _) in zip(ranges, ranges[1:], strict=False))
-
-
-def test_a_stepping_loop_uses_two_frames() -> None:
-    """The caller holds a batch in one frame while the workers write to the other."""
-    with Pool(counting(2), backend="serial") as pool:
-        batch = pool.reset()
-        seen = {address(batch.obs)}
-        for _ in range(20):
-            batch = pool.step([0, 0])
-            seen.add(address(batch.obs))
-        assert len(seen) == 2
 
 
 def test_the_caller_may_write_to_all_arrays_but_the_env_ids() -> None:
@@ -138,6 +127,11 @@ def test_a_batch_for_which_memory_is_missing_is_not_lost(script: Callable[..., S
     assert run.await_end() == (0, "", "")
 
 
+def _in_another_shape(array: Any) -> Any:
+    array.shape = (-1,)
+    return array
+
+
 DERIVED: dict[str, Callable[[Batch], Any]] = {
     "element view": lambda batch: batch.obs[0, 1:2],
     "reshaped": lambda batch: batch.obs.reshape(-1)[3:],
@@ -151,6 +145,7 @@ DERIVED: dict[str, Callable[[Batch], Any]] = {
     "infos": lambda batch: batch.infos,
     "extras": lambda batch: batch.extras["tag"],
     "dlpack": lambda batch: np.from_dlpack(batch.obs),
+    "same array in another shape": lambda batch: _in_another_shape(batch.obs),
 }
 COPIES: dict[str, Callable[[Batch], Any]] = {
     "copy": lambda batch: batch.obs.copy(),
@@ -171,13 +166,14 @@ class NumberInfoEnv(CountingEnv):
         return *super().step(action)[:4], {"number": 1}
 
 
+@pytest.mark.filterwarnings("ignore:Setting the:DeprecationWarning")
 @pytest.mark.parametrize("kind", DERIVED)
 def test_every_view_of_a_frame_holds_it(kind: str) -> None:
     with begun([NumberInfoEnv] * 2, backend="serial", frames=2, extras={"tag": lambda env: env.tag}) as pool:
         pool.step([5, 6])
         batch = pool.step([5, 6])
-        held = DERIVED[kind](batch)
         place, values = address(batch.obs), batch.obs.tolist()
+        held = DERIVED[kind](batch)
         del batch
         for _ in range(10):
             assert not is_view(pool.step([7, 8]).obs)  # the caller holds the only frame that the pool may lend
@@ -197,21 +193,6 @@ def test_copies_do_not_hold_the_frame(kind: str) -> None:
         del batch
         assert is_view(pool.step([0, 0]).obs)
         assert kept is not None
-
-
-def test_a_frame_returns_to_the_pool_with_its_last_view() -> None:
-    with Pool(counting(2), backend="serial", frames=3) as pool:
-        batch = pool.reset()
-        place = address(batch.obs)
-        parts = [batch.obs[i:] for i in range(2)] + [batch.rewards, batch.infos]
-        del batch
-        other = pool.step([0, 0])
-        while parts:
-            pool.step([0, 0])
-            assert place not in {address(pool.step([0, 0]).obs) for _ in range(4)}
-            parts.pop()
-        del other
-        assert place in {address(pool.step([0, 0]).obs) for _ in range(4)}
 
 
 @given(st.lists(st.one_of(st.just(None), st.integers(0, 40)), max_size=40), st.integers(1, 6))
@@ -301,70 +282,10 @@ def test_frames_received_in_parts_are_reused() -> None:
 # -- sizes -----------------------------------------------------------------------------------------------
 
 
-class WideEnv(CountingEnv):
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
-        self.seen = 0
-
-    def observe(self) -> Any:
-        self.seen += 1
-        return np.full(self.observation_space.shape, self.seen % 256, self.observation_space.dtype)
-
-
-@pytest.mark.parametrize("shape", [(), (0,), (7,), (0, 3), (3, 512, 513)])
-def test_observations_of_any_size(shape: tuple[int, ...]) -> None:
-    with Pool([lambda: WideEnv(shape)] * 3, num_workers=2, frames=2) as pool:
-        for i, batch in enumerate((pool.reset(), pool.step([0] * 3), pool.step([0] * 3)), start=1):
-            assert batch.obs.shape == (3, *shape)
-            assert (batch.obs == i).all()
-        pool.send([0, 0], env_ids=[2, 1])
-        assert (pool.recv().obs == 4).all()
-
-
 def test_a_pool_reserves_its_memory_at_the_start_or_is_refused() -> None:
     with pytest.raises(MemoryError, match=r"expected \d+ MB of free memory for the pool's batches, got \d+ MB"):
         Pool(counting(1000), num_workers=1, frames=63, observation_space=spaces.Box(0, 1, (1 << 24,), np.uint8))
     assert not arenas()
-
-
-def test_other_threads_run_while_memory_is_reserved_and_freed() -> None:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1000)  # other threads run only while the GIL is released
-    try:
-        assert any(_runs_beside(lambda: _core.Arena.create(1 << 28)) for _ in range(20))
-        assert any(_runs_beside([_core.Arena.create(1 << 28)].pop) for _ in range(20))
-    finally:
-        sys.setswitchinterval(before)
-
-
-def _runs_beside(work: Callable[[], Any]) -> bool:
-    go, ran = threading.Event(), []
-
-    def run() -> None:
-        go.wait()
-        ran.append(True)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    go.set()
-    work()
-    did_run = bool(ran)
-    thread.join()
-    return did_run
-
-
-def test_the_memory_has_no_file_in_dev_shm() -> None:
-    names = set(os.listdir("/dev/shm"))
-    with Pool(counting(2), num_workers=1):
-        assert set(os.listdir("/dev/shm")) == names
-        links = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is_open(fd)]
-        # tools that inspect the pool from outside find its memory by this name
-        assert sum("memfd:remuda (" in link for link in links) == 1
-
-
-def _is_open(fd: str) -> bool:
-    return os.path.lexists(f"/proc/self/fd/{fd}")
 
 
 # -- array objects that are made again -------------------------------------------------------------------
@@ -398,22 +319,6 @@ def test_changes_to_an_array_object_do_not_affect_later_batches(is_held: bool, c
             held += [batch] * is_held
 
 
-@pytest.mark.filterwarnings("ignore:Setting the:DeprecationWarning")
-def test_a_changed_array_object_holds_its_frame() -> None:
-    with begun(counting(2), backend="serial", frames=2) as pool:
-        pool.step([1, 1])
-        batch = pool.step([5, 6])
-        obs = batch.obs
-        obs.shape = (8,)
-        del batch
-        for _ in range(4):
-            assert not is_view(pool.step([7, 8]).obs)  # the caller holds the only frame that the pool may lend
-        assert obs[[3, 7]].tolist() == [5, 6]
-        del obs
-        pool.step([7, 8])
-        assert is_view(pool.step([7, 8]).obs)
-
-
 def test_an_array_with_a_weak_reference_ends_when_dropped() -> None:
     """The weak reference ends with the batch and never refers to an array with another batch's values."""
     with begun(counting(2), num_workers=1) as pool:
@@ -430,23 +335,6 @@ def test_an_array_with_a_weak_reference_ends_when_dropped() -> None:
             pool.step([99, 99])
             assert obs() is None
         assert ended == list(range(8))
-
-
-def test_a_callback_of_a_weak_reference_cannot_split_the_pool() -> None:
-    """The callback of the weak reference runs during the next call, and its split is refused."""
-    with begun(counting(4), backend="serial") as pool:
-        refused = []
-
-        def divide(_: object) -> None:
-            with pytest.raises(StateError, match="in the middle of another one") as caught:
-                pool.split(2)
-            refused.append(caught)
-
-        batch = pool.step([1] * 4)
-        obs = weakref.ref(batch.obs, divide)
-        del batch
-        assert pool.step([7] * 4).obs[:, 3].tolist() == [7] * 4
-        assert obs() is None and len(refused) == 1
 
 
 # -- batches and their copies ----------------------------------------------------------------------------
@@ -475,7 +363,8 @@ def test_a_copy_of_a_batch_has_the_same_values_and_a_deep_copy_its_own_arrays() 
                 assert other.has_infos == batch.has_infos
                 for name in ("env_ids", "obs", "rewards", "terminations", "truncations", "final_obs"):
                     np.testing.assert_equal(getattr(other, name), getattr(batch, name))
-                assert list(map(repr, other.infos)) == list(map(repr, batch.infos))
+                assert repr(other.list_infos()) == repr(batch.list_infos())
+                assert repr(other.stack_infos()) == repr(batch.stack_infos())
         first = repr(batch.obs)
         batch.obs["image"][:] = 0
         batch.rewards[:] = 99
@@ -485,17 +374,6 @@ def test_a_copy_of_a_batch_has_the_same_values_and_a_deep_copy_its_own_arrays() 
         batch = pool.step([0, 0])
         fault, other = (one.infos[1]["fault"] for one in (batch, copy.deepcopy(batch)))
         assert str(other) == str(fault) and repr(other.error) == repr(fault.error)
-
-
-def test_a_copy_has_terminal_observations_if_no_info_has_a_column() -> None:
-    with Pool([lambda: gymnasium.make("CartPole-v1")] * 2, backend="serial", autoreset="same_step") as pool:
-        batch = pool.reset(seed=0)
-        while not batch.dones.any():
-            batch = pool.step([1, 0])
-        other = copy.copy(batch)
-        assert repr(other.list_infos()) == repr(batch.list_infos())
-        assert repr(other.stack_infos()) == repr(batch.stack_infos())
-        assert "final_obs" in other.stack_infos()
 
 
 def test_a_batch_in_a_reference_cycle_is_collected() -> None:
@@ -521,3 +399,89 @@ def test_a_closed_pool_is_freed_without_a_collection() -> None:
         assert gone() is None
     finally:
         gc.enable()
+
+
+# -- arrays that other libraries make of a batch's arrays ------------------------------------------------
+
+LIBRARIES = {"jax": "JAX is not installed (it takes 600 MB)", "torch": "torch is not installed"}
+
+# Export by name: the library that makes the array, and the expression that makes it.
+EXPORTS = {
+    "numpy.from_dlpack": ("numpy", "numpy.from_dlpack(array)"),
+    "torch.from_numpy": ("torch", "torch.from_numpy(array)"),
+    "torch.from_dlpack": ("torch", "torch.from_dlpack(array)"),
+    "jax.numpy.from_dlpack": ("jax", "jax.numpy.from_dlpack(array)"),
+}
+# 16 rows of 16 bytes align each frame of observations to 64 bytes. JAX copies arrays that are less aligned.
+ENVS = [lambda: gymnasium.make("CartPole-v1")] * 16
+LEFT, RIGHT = np.zeros(16, int), np.ones(16, int)
+
+
+def import_or_skip(library: str) -> Any:
+    if library in LIBRARIES:
+        pytest.importorskip(library, reason=LIBRARIES[library])
+    return importlib.import_module(library)
+
+
+def export(name: str, array: Any) -> Any:
+    library, expression = EXPORTS[name]
+    return eval(expression, {library: import_or_skip(library), "array": array})
+
+
+def address_of(made: Any) -> int:
+    if hasattr(made, "unsafe_buffer_pointer"):
+        return int(made.unsafe_buffer_pointer())
+    return int(made.data_ptr() if hasattr(made, "data_ptr") else made.ctypes.data)
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_an_exported_array_shares_the_frame_holds_its_lease_and_outlives_the_pool(name: str) -> None:
+    import_or_skip(EXPORTS[name][0])
+    with begun(ENVS, backend="serial", frames=2, seed=0) as pool:
+        batch = pool.step(LEFT)
+        made, place, values = export(name, batch.obs), address(batch.obs), batch.obs.tolist()
+        assert address_of(made) == place
+        del batch
+        for _ in range(5):  # the exported array holds the only frame that the pool may lend
+            assert not is_view(pool.step(RIGHT).obs)
+        assert np.asarray(made).tolist() == values
+        del made
+        batch = pool.step(LEFT)
+        assert is_view(batch.obs)
+        made, values = export(name, batch.obs), batch.obs.tolist()
+    del pool, batch
+    assert np.asarray(made).tolist() == values
+
+
+BEGIN = """
+from remuda import _core
+_core.set_leak_warnings(True)
+import {library}
+"""
+HOLD = """
+pool_{n} = Pool([lambda: gymnasium.make("CartPole-v1")] * 16, num_workers=1)
+array = pool_{n}.reset().obs
+held_{n} = [{expression}]
+del array
+"""
+WAYS = {
+    "open": "",
+    "closed": "pool_{n}.close()",
+    "never freed": "ctypes.pythonapi.Py_IncRef(ctypes.py_object(held_{n}))",
+}
+
+
+@pytest.mark.leaves_things
+@pytest.mark.parametrize("library", dict.fromkeys(library for library, _ in EXPORTS.values()))
+def test_an_exported_array_outlives_the_interpreter_without_leak_reports(
+    library: str, script: Callable[..., Script]
+) -> None:
+    """The interpreter ends without leak reports. One program tests all exports of a library, because its import is
+    slow.
+    """
+    import_or_skip(library)
+    expressions = [expression for owner, expression in EXPORTS.values() if owner == library]
+    program = BEGIN.format(library=library)
+    for n, (expression, then) in enumerate(itertools.product(expressions, WAYS.values())):
+        program += (HOLD + then).format(n=n, expression=expression)
+    assert script(program).await_end() == (0, "", "")

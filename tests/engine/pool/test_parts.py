@@ -9,57 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 from accidents import raise_value_error
-from arena_views import is_view
-from hypothesis import given
-from hypothesis import strategies as st
 from pool_envs import Gate, NestedEnv, TextEnv, begun, counting, gated, hooked
 from programs import collect
 
-from remuda import EnvError, InvalidActionError, Pool, StateError
-from remuda._engine.engine import shares_of_parts
-from remuda._engine.pool.part import Part
+from remuda import EnvError, InvalidActionError, Part, Pool, StateError
 
 
-@pytest.mark.parametrize("num_workers", [1, 2, 8])
-def test_envs_of_parts_return_the_rows_of_an_undivided_pool(num_workers: int) -> None:
-    with Pool(counting(8, length=3), backend="serial", num_workers=num_workers) as pool:
-        if num_workers == 2:  # each part has envs of both workers
-            assert [part.env_ids.tolist() for part in pool.split(2)] == [[0, 1, 4, 5], [2, 3, 6, 7]]
-        parts = pool.split(3)
-        assert sorted(env_id for part in parts for env_id in part.env_ids.tolist()) == list(range(8))
-        for part in parts:
-            part.send_reset(seed=7)
-        for step in range(10):
-            for part in parts:
-                batch = part.recv()
-                assert batch.env_ids.tolist() == part.env_ids.tolist()
-                assert batch.obs[:, 0].tolist() == part.env_ids.tolist()
-                assert set(batch.obs[:, 2].tolist()) == {step % 4}
-                assert is_view(batch.obs)
-                part.send(part.env_ids * 10)
-        for part in parts:
-            assert part.recv().rewards.tolist() == (part.env_ids * 10).tolist()
-        # the autoreset had no seed; `get_attr` remains a call of the whole pool
-        assert pool.get_attr("last_seed") == [None] * 8
-        for part in parts:
-            part.reset(seed=7)
-        assert pool.get_attr("last_seed") == list(range(7, 15))
-
-
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.data())
-def test_shares_are_equal(workers: list[int], data: st.DataObject) -> None:
-    worker_of = sorted(workers)
-    parts = data.draw(st.integers(1, len(worker_of)))
-    shares = shares_of_parts(worker_of, parts)
-    assert sorted(env for share in shares for env in share) == list(range(len(worker_of)))
-    sizes = [len(share) for share in shares]
-    assert len(sizes) == parts
-    assert max(sizes) - min(sizes) <= 1
-    for worker in set(worker_of):
-        of_worker = [sum(worker_of[env] == worker for env in share) for share in shares]
-        assert max(of_worker) - min(of_worker) <= 1
-        for share in shares:
-            assert share == sorted(share)
+@pytest.mark.parametrize("num_workers", [1, 3, 8])
+def test_parts_have_equal_shares_of_all_envs_and_of_those_of_each_worker(num_workers: int) -> None:
+    with Pool(counting(8), backend="serial", num_workers=num_workers) as pool:
+        for count in range(1, 9):
+            parts = [part.env_ids.tolist() for part in pool.split(count)]
+            assert sorted(env for part in parts for env in part) == list(range(8))
+            assert all(part == sorted(part) for part in parts)
+            for envs in (range(8), *(worker.env_ids for worker in pool.workers)):
+                shares = [len(set(part).intersection(envs)) for part in parts]
+                assert max(shares) - min(shares) <= 1
 
 
 def test_a_part_does_not_wait_for_another(tmp_path: Path) -> None:
@@ -79,23 +44,6 @@ def test_a_part_does_not_wait_for_another(tmp_path: Path) -> None:
         assert quick.recv().rewards.tolist() == [6.0]
 
 
-def test_held_batches_of_parts_keep_their_values() -> None:
-    with Pool(counting(6), backend="serial", num_workers=2, frames=3) as pool:
-        held = [(pool.reset().obs, [0] * 6)]
-        for count in (2, 3, 1, 2):
-            parts = pool.split(count)
-            for part in parts:
-                part.reset()
-            for step in range(1, 3):
-                for part in parts:
-                    held.append((part.step([step] * part.num_envs).obs, [step] * part.num_envs))
-            for part in parts:
-                for step in range(3, 8):
-                    part.step([step] * part.num_envs)
-        for obs, steps in held:
-            assert obs[:, 2].tolist() == steps
-
-
 def test_repeated_splits_stay_fast_while_a_batch_is_held() -> None:
     """A new split may not call the views of all earlier splits, since their number would double each time."""
     with Pool(counting(4), backend="serial", frames=3) as pool:
@@ -105,7 +53,7 @@ def test_repeated_splits_stay_fast_while_a_batch_is_held() -> None:
         assert held[:, 2].tolist() == [0] * 4
 
 
-def test_calls_and_reset_options_of_a_part_reach_only_its_envs() -> None:
+def test_calls_options_and_seeds_of_a_part_reach_only_its_envs() -> None:
     with Pool(counting(4), num_workers=2) as pool:
         first, second = pool.split(2)
         first.set_attr("label", "a")
@@ -117,8 +65,9 @@ def test_calls_and_reset_options_of_a_part_reach_only_its_envs() -> None:
             first.get_attr("label", env_ids=[1])
         first.set_reset_options({"level": 1})
         for part in (first, second):
-            part.reset()
+            part.reset(seed=7)
         assert pool.get_attr("last_options") == [{"level": 1}, None] * 2
+        assert pool.get_attr("last_seed") == [7, 8, 9, 10]
 
 
 @pytest.mark.parametrize(("make", "spares"), [(NestedEnv, 0), (TextEnv, 0), (TextEnv, 1)])

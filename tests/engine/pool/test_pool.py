@@ -13,7 +13,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector.utils import batch_space
-from pool_envs import CountingEnv, DrawingEnv, NestedEnv, SampleEnv, begun, counting
+from pool_envs import CountingEnv, DrawingEnv, NestedEnv, begun, counting, hooked
 
 from remuda import EnvError, Part, Pool
 
@@ -50,17 +50,12 @@ def test_a_space_that_cannot_be_pickled_is_an_error() -> None:
         def __reduce__(self) -> Any:
             raise TypeError("this space stays here")
 
-    fns = [lambda: SampleEnv(spaces.Discrete(2), spaces.Discrete(2)), lambda: _with_space(Stuck(0, 1))]
-    with pytest.raises(
-        EnvError, match=r"in build: expected spaces .* that can be pickled, got .*this space stays here"
-    ):
-        Pool(fns, num_workers=1, start_method="fork")
+    def build(env: Any) -> None:
+        env.observation_space = Stuck(0, 1)
 
-
-def _with_space(space: spaces.Space[Any]) -> CountingEnv:
-    env = CountingEnv()
-    env.observation_space = space
-    return env
+    message = "in build: expected spaces .* that can be pickled, got .*this space stays here"
+    with pytest.raises(EnvError, match=message):
+        Pool(hooked(2, build=build), num_workers=1, start_method="fork")
 
 
 # -- batched spaces --------------------------------------------------------------------------------------

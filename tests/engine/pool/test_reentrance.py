@@ -9,7 +9,6 @@ import gc
 import logging
 import os
 import signal
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -196,22 +195,20 @@ def closing_handlers(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
             logging.getLogger(name).removeHandler(handler)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
-@each(use=list(USES), output=[log, warn])
-def test_a_handler_of_an_envs_output_closes_the_pool(
-    use: str, output: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+@each(
+    use=list(USES),
+    backend__step=[
+        *(("process", step) for step in (log, warn, raise_value_error)),
+        ("thread", raise_value_error),
+        ("serial", raise_value_error),
+    ],
+)
+def test_a_handler_of_an_envs_output_or_of_a_fault_report_closes_the_pool(
+    use: str, backend: Any, step: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with begun(hooked(2, which=(1,), step=output)) as pool:
+    faults = FaultPolicy("restart", backoff=0)
+    with begun(hooked(2, which=(1,), step=step), backend=backend, faults=faults) as pool:
         with closing_handlers(pool, monkeypatch), pytest.raises(ClosedError, match="the pool is closed"):
             USES[use](pool)
         assert pool.closed
         assert not any(worker.is_alive() for worker in pool.workers)
-
-
-@each(use=list(USES), backend=["process", "thread", "serial"])
-def test_a_handler_of_a_fault_report_closes_the_pool(use: str, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    faults = FaultPolicy("restart", backoff=0)
-    with begun(hooked(2, which=(1,), step=raise_value_error), backend=backend, faults=faults) as pool:
-        with closing_handlers(pool, monkeypatch), pytest.raises(ClosedError, match="the pool is closed"):
-            USES[use](pool)
-        assert pool.closed

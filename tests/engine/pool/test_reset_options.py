@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from accidents import once, raise_value_error
 from failing import MODES
-from odd_exceptions import NeedsArguments, raising
+from odd_exceptions import NeedsArguments
 from pairs import each
 from pool_envs import Gate, HookedEnv, begun, levelled
 from programs import kill
@@ -76,16 +76,6 @@ def test_options_are_copied_when_set_and_for_each_reset() -> None:
         for act in (pool.reset, lambda: pool.step([1, 1]), lambda: pool.step([1, 1])):
             act()
             assert pool.apply(seen) == [{"level": 5, "course": [0, 1, 2]}] * 2
-
-
-def test_resets_do_not_look_for_options_after_they_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Pool(levelled(2, length=1), backend="serial", num_workers=1, autoreset="same_step") as pool:
-        pool.set_reset_options({"level": 3})
-        assert levels(pool.reset()) == [3, 3]
-        pool.set_reset_options(None)
-        assert levels(pool.reset()) == [-1, -1]
-        monkeypatch.setattr("remuda._worker.host.EnvHost.complete_reset", raising(lambda: ValueError("asked")))
-        assert levels(pool.step([1, 1])) == [-1, -1]
 
 
 # -- order -------------------------------------------------------------------------------------------------

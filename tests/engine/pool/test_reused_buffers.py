@@ -10,7 +10,7 @@ import pytest
 from pool_envs import begun
 from state_envs import BufferedEnv, BufferedVector, shown
 
-from remuda import Batch, EnvError, FaultPolicy, Pool
+from remuda import Batch, FaultPolicy, Pool
 
 EXTRAS = {"seen": shown}
 AHEAD: list[Any] = [{"resets_ahead": True}, {"spares": 2}]
@@ -132,14 +132,3 @@ def test_a_failed_step_does_not_change_the_last_observation() -> None:
         again = observed(pool)
         check(again, batch.obs)
         assert pool.step([1, 1]).obs[1].tolist() == [1, 1, 0, -1]
-
-
-def test_a_failed_env_can_be_called() -> None:
-    with begun(buffered(2), num_workers=1) as pool:
-        pool.set_attr("broken", True, [1])
-        with pytest.raises(EnvError):
-            pool.step([5, 6])
-        pool.set_attr("broken", False, [1])
-        assert pool.get_attr("tag") == [0, 1]
-        pool.discard()
-        assert pool.reset().obs[:, 2].tolist() == [0, 0]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+from arena_views import leaves
 from drawn import MINUTES
-from gymnasium.wrappers import TimeLimit
+from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
 from pool_envs import CountingEnv, Gate, assert_same, begun, counting, gated, levelled
 from state_envs import (
     CloningWalkEnv,
@@ -25,7 +28,6 @@ from state_envs import (
     take,
     take_log,
 )
-from vector_envs import synced
 
 from remuda import Batch, EnvError, FaultPolicy, InvalidEnvError, Pool, StateError
 
@@ -110,23 +112,6 @@ def test_an_env_continues_from_a_state_of_each_method(kind: Any, fns: Any, metho
         assert_continues(pool, fns)
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Acrobot-v1", "FrozenLake-v1", TAXI, "Blackjack-v1"])
-def test_gymnasiums_own_envs_need_no_state_functions(env_id: str) -> None:
-    def make() -> Any:
-        return gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make(env_id, max_episode_steps=30))
-
-    with begun([make] * 2, num_workers=1, seed=0) as pool:
-        pool.single_action_space.seed(0)
-        actions = [np.array([pool.single_action_space.sample() for _ in range(2)]) for _ in range(60)]
-        states = pool.get_state()
-        rows_ = []
-        for _ in range(2):
-            batches = [pool.step(action) for action in actions]
-            rows_.append([(np.asarray(b.obs).tolist(), b.rewards.tolist(), b.truncations.tolist()) for b in batches])
-            pool.set_state(states)
-        assert rows_[0] == rows_[1]
-
-
 def test_set_state_returns_the_observation_of_the_state() -> None:
     extras = {"place": lambda env: env.unwrapped.place}
     with begun(walks(3), backend="serial", extras=extras, seed=5) as pool:
@@ -171,18 +156,6 @@ def test_a_state_can_be_pickled_and_put_into_another_pool_with_envs_that_may_not
     with Pool(walks(3), backend="serial", lazy=lazy) as other:
         other.set_state(pickle.loads(kept))
         assert_same(play(other, 20), expected)
-
-
-def test_parts_get_and_set_states_of_their_envs() -> None:
-    with begun(walks(4), num_workers=2, seed=0) as pool:
-        one, other = pool.split(2)
-        states = one.get_state()
-        first = [one.step([0, 0]).obs.copy() for _ in range(3)]
-        other.send([1, 1])  # the other part may be in flight
-        assert one.set_state(states).env_ids.tolist() == one.env_ids.tolist()
-        assert [one.step([0, 0]).obs.tolist() for _ in range(3)] == [obs.tolist() for obs in first]
-        other.recv()
-        assert other.fork_state(int(other.env_ids[0]), int(other.env_ids[1])).env_ids.tolist() == [other.env_ids[1]]
 
 
 # -- ends of episodes ------------------------------------------------------------------------------------------
@@ -283,19 +256,38 @@ def test_an_env_that_is_due_for_renewal_continues_from_a_state() -> None:
 # -- refusals ------------------------------------------------------------------------------------------------
 
 
-def test_an_env_without_state_methods_is_an_error_before_anything_is_sent() -> None:
-    with begun([lambda: TimeLimit(CountingEnv(), 5)] * 2, num_workers=1) as pool:
-        with pytest.raises(InvalidEnvError) as raised:
-            pool.get_state([1])
-        assert "got env 1, TimeLimit<CountingEnv>; pass state_fns=(get, put)" in str(raised.value)
-        assert pool.get_state(state_fns="attributes")
+def pong() -> Any:
+    gymnasium.register_envs(importlib.import_module("ale_py"))
+    return gymnasium.make("ALE/Pong-v5")
 
 
-def test_a_state_that_cannot_be_pickled_does_not_end_the_episode() -> None:
-    with begun(walks(2), num_workers=1) as pool:
-        with pytest.raises(EnvError, match="the attribute 'lock' of SavingWalkEnv"):
-            pool.get_state(state_fns="attributes")
-        assert (pool.step([0, 0]).obs[:, 2] == 1).all()
+@pytest.mark.parametrize(
+    ("env_fn", "fns", "error", "message"),
+    [
+        (
+            lambda: TimeLimit(CountingEnv(), 5),
+            None,
+            InvalidEnvError,
+            "got env 1, TimeLimit<CountingEnv>; pass state_fns=",
+        ),
+        (pong, None, InvalidEnvError, r"repeat_action_probability=0, or pass state_fns=\(get, put\)"),
+        (walks(1)[0], "attributes", EnvError, "the attribute 'lock' of SavingWalkEnv"),
+        (partial(WritingEnv, Path("log")), "attributes", EnvError, "open file"),
+        (partial(WritingEnv, Path("log")), (take_log, put), EnvError, "open file"),
+    ],
+    ids=["no state methods", "repeated actions", "a lock", "a file", "a file in a state"],
+)
+def test_an_env_that_has_no_state_is_an_error_and_continues_its_episode(
+    env_fn: Any, fns: Any, error: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if env_fn is pong:
+        pytest.importorskip("ale_py")
+    monkeypatch.chdir(tmp_path)
+    with begun([env_fn] * 2, backend="serial") as pool:
+        with pytest.raises(error, match=message):
+            pool.get_state([1], state_fns=fns)
+        pool.step([0, 0])
+        assert [(env.step.count, env.reset.count) for env in pool.stats().envs] == [(1, 1)] * 2
 
 
 def test_get_state_is_refused_for_envs_in_flight_or_without_reset(tmp_path: Path) -> None:
@@ -359,14 +351,6 @@ def test_a_state_with_another_observation_shape_is_refused_without_effect(faults
         assert pool.stats().restarts == 0
 
 
-@pytest.mark.parametrize("fns", ["attributes", (take_log, put)])
-def test_a_state_with_an_open_file_is_refused(fns: Any, tmp_path: Path) -> None:
-    with begun([lambda: WritingEnv(tmp_path / "log")], num_workers=1) as pool:
-        with pytest.raises(EnvError, match="open file"):
-            pool.get_state(state_fns=fns)
-        assert pool.step([1]).obs[0, 2] == 1
-
-
 def test_a_replaced_env_has_no_state_before_its_reset() -> None:
     with begun(walks(2), backend="serial") as pool:
         pool.replace([1], walks(1))
@@ -376,52 +360,31 @@ def test_a_replaced_env_has_no_state_before_its_reset() -> None:
         assert len(pool.get_state()) == 2
 
 
-def test_states_of_vector_envs_are_refused() -> None:
-    with begun(synced(counting(2), 2), vector_size=2) as pool:
-        for call in (pool.get_state, lambda: pool.set_state([]), lambda: pool.fork_state(0, 1)):
-            with pytest.raises(ValueError, match="got vector_size=2"):
-                call()
+# -- known envs ------------------------------------------------------------------------------------------
 
-
-# -- simulators ------------------------------------------------------------------------------------------
-
+CLASSIC = ["CartPole-v1", "Acrobot-v1", "FrozenLake-v1", TAXI, "Blackjack-v1"]
 MUJOCO = ["Ant-v5", "HumanoidStandup-v5", "InvertedDoublePendulum-v5", "Pusher-v5"]
 if MINUTES:
     MUJOCO += ["HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "InvertedPendulum-v5", "Reacher-v5", "Swimmer-v5"]
 RESTORES = 100 if MINUTES else 25
 
 
-def assert_continues_like_a_twin(env_id: str, steps: int, **options: Any) -> None:
+@pytest.mark.parametrize("env_id", [*CLASSIC, *MUJOCO, "ALE/Pong-v5"])
+def test_known_envs_continue_from_a_state_like_a_twin(env_id: str) -> None:
     """Copies the state of env 0 into env 1 several times, and compares the steps that follow."""
-    with begun([lambda: gymnasium.make(env_id, **options)] * 2, backend="serial", seed=0) as pool:
+    if env_id in MUJOCO:
+        pytest.importorskip("mujoco")
+    if env_id == "ALE/Pong-v5":
+        gymnasium.register_envs(pytest.importorskip("ale_py"))
+    options: Any = {"repeat_action_probability": 0} if env_id == "ALE/Pong-v5" else {"max_episode_steps": 30}
+    make = lambda: RecordEpisodeStatistics(gymnasium.make(env_id, **options))  # noqa: E731
+    with begun([make] * 2, backend="serial", seed=0) as pool:
         space = pool.single_action_space
         space.seed(0)
         for _ in range(RESTORES):
             pool.step(np.stack([space.sample(), space.sample()]))
             pool.fork_state(0, 1)
-            for _ in range(steps):
+            for _ in range(4):
                 batch = pool.step(np.stack([space.sample()] * 2))
-                np.testing.assert_array_equal(batch.obs[1], batch.obs[0])
-                assert batch.rewards[1] == batch.rewards[0]
-                assert batch.terminations[1] == batch.terminations[0]
-
-
-@pytest.mark.parametrize("env_id", MUJOCO)
-def test_mujoco_envs_continue_from_a_state(env_id: str) -> None:
-    pytest.importorskip("mujoco")
-    assert_continues_like_a_twin(env_id, steps=3)
-
-
-def test_atari_envs_without_repeated_actions_continue_from_a_state() -> None:
-    ale_py = pytest.importorskip("ale_py")
-    gymnasium.register_envs(ale_py)
-    assert_continues_like_a_twin("ALE/Pong-v5", steps=4, repeat_action_probability=0)
-
-
-def test_an_atari_env_that_may_repeat_its_last_action_has_no_state() -> None:
-    ale_py = pytest.importorskip("ale_py")
-    gymnasium.register_envs(ale_py)
-    with begun([lambda: gymnasium.make("ALE/Pong-v5")], backend="serial", seed=0) as pool:
-        with pytest.raises(InvalidEnvError, match=r"repeat_action_probability=0, or pass state_fns=\(get, put\)"):
-            pool.get_state()
-        assert len(pool.step([0])) == 1
+                for column in (*leaves(batch.obs), batch.rewards, batch.terminations, batch.truncations):
+                    np.testing.assert_array_equal(column[1], column[0])

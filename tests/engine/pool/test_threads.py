@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import os
 import queue
 import threading
@@ -16,8 +15,7 @@ import numpy as np
 import pytest
 from pool_envs import CountingEnv, EnvFn, Gate, LevelEnv, begun, counting, gated, levelled, with_infos
 
-from remuda import Batch, ClosedError, EnvError, Pool, StateError
-from remuda._engine.pool.part import Part
+from remuda import Batch, ClosedError, EnvError, Part, Pool, StateError
 
 CONCURRENT = ("process", "thread")
 
@@ -54,19 +52,6 @@ def test_each_part_is_stepped_by_a_thread_of_its_own(backend: Any) -> None:
             task.result()
         pool.split(1)
         assert pool.step([1] * 8).rewards.tolist() == [1] * 8
-
-
-def test_several_parts_wait_at_once_and_each_gets_its_own_rows(tmp_path: Path) -> None:
-    gates = [Gate(tmp_path, f"gate{i}") for i in range(3)]
-    with begun(gated(gates), num_workers=3) as pool:
-        parts = pool.split(3)
-        for order in itertools.permutations(range(3)):
-            tasks = [start(part.step, [10 + i]) for i, part in enumerate(parts)]
-            for gate in gates:
-                gate.await_arrival()
-            for i in order:
-                gates[i].open()
-                assert tasks[i].result().obs[0, [0, 3]].tolist() == [i, 10 + i]
 
 
 def test_a_second_thread_may_use_neither_a_part_that_waits_nor_the_whole_pool(tmp_path: Path) -> None:
@@ -190,7 +175,7 @@ def test_three_threads_read_and_hold_batches_while_the_pool_steps() -> None:
             infos = batch.infos
             assert [one["inner"]["tag"] for one in infos] == list(range(4))
             assert infos.stack()["n"].tolist() == [one["n"] for one in infos]
-            assert all(obs.shape[0] == 4 for obs, _ in held)
+            assert all(obs.tolist() == [n + 2] * 4 for obs, n in held)  # the numbers of results so far
             assert len({id(obs) for obs, _ in held}) == len(held)
             np.testing.assert_array_equal(batch.rewards, batch.rewards)
         return n
@@ -216,53 +201,24 @@ def test_three_threads_read_and_hold_batches_while_the_pool_steps() -> None:
         collector.result()
 
 
-def test_arrays_that_another_thread_has_made_keep_their_values() -> None:
-    """Another thread reads batches first, and drops them. So the pool cannot count the references to their arrays."""
-    with begun(counting(2), backend="serial", num_workers=2, frames=4) as pool:
-        held: list[tuple[Any, Any]] = []
-        for n in range(1, 200):
-            batch = pool.step([n, n])
-            if n % 3 == 0:
-                held.append((start(lambda batch=batch: batch.obs).result(), [n, n]))
-            elif n % 3 == 1:
-                start(lambda batch=batch: batch.obs.sum()).result()
-            if len(held) > 2:
-                start(held.pop, 0).result()
-            for obs, actions in held:
-                assert obs[:, 3].tolist() == actions
-
-
 class ChangingInfoEnv(CountingEnv):
     """A thread of this env changes the dict that it has returned as its info."""
 
-    def __init__(self, tag: int) -> None:
-        super().__init__(tag)
-        self.info: dict[str, Any] = {"n": 0, "inner": {"a": 1.0}}
-        self._turns: queue.Queue[int | None] = queue.Queue()
-        self._thread = threading.Thread(target=self._change, daemon=True)
-        self._thread.start()
-
-    def _change(self) -> None:
-        while (first := self._turns.get()) is not None:
-            for n in range(first, first + 50):
-                self.info[f"extra{n % 5}"] = float(n)
-                self.info["inner"] = {"a": float(n), f"b{n % 3}": n}
-                self.info.pop(f"extra{(n + 2) % 5}", None)
-
     def step(self, action: Any) -> Any:
-        obs, reward, terminated, truncated, _ = super().step(action)
-        self.info["n"] = self.steps
-        self._turns.put(self.steps)
-        return obs, reward, terminated, truncated, self.info
+        info: dict[str, Any] = {"n": self.steps, "inner": {"a": 1.0}}
+        start(self._change, info)
+        return *super().step(action)[:4], info
 
-    def close(self) -> None:
-        self._turns.put(None)
-        self._thread.join()
+    def _change(self, info: dict[str, Any]) -> None:
+        for n in range(500):
+            info[f"extra{n % 5}"] = float(n)
+            info["inner"] = {"a": float(n), f"b{n % 3}": n}
+            info.pop(f"extra{(n + 2) % 5}", None)
 
 
 def test_an_env_may_change_its_info_in_another_thread() -> None:
     """Python raises if a dict changes while it is pickled; that is an error of this env, and of no other one."""
-    envs: list[EnvFn] = [lambda: ChangingInfoEnv(0), lambda: CountingEnv(1)]
+    envs: list[EnvFn] = [ChangingInfoEnv, lambda: CountingEnv(1)]
     with begun(envs, backend="serial", num_workers=2) as pool:
         for _ in range(200):
             try:
