@@ -14,13 +14,11 @@ from typing import Any
 import cpu_seconds
 import pytest
 from hypothesis import HealthCheck, settings
+from pool_envs import CountingEnv
 from programs import children, collect, script, start_method  # noqa: F401 - fixtures for all tests
 from reaper import note_test, start_reaper
 
-from remuda import _core
-from remuda._backends.forkserver import client
-from remuda._engine.options import settings as pool_settings
-from remuda._system.sockets import wait_readable
+from remuda import Pool
 
 # The examples are the same in every run. There is no deadline, because a busy machine draws them slowly.
 settings.register_profile(
@@ -28,37 +26,12 @@ settings.register_profile(
 )
 settings.load_profile("remuda")
 
-# The choice of "auto" depends on the machine and its load, so only tests that request it use it.
-pool_settings.DEFAULT_NUM_WORKERS = None
-
-
 # These tests need worker processes.
 collect_ignore_glob = [] if sys.platform == "linux" else ["backends/process/*", "backends/forkserver/*", "relay/*"]
 
-
-class PreparedForkServer(client.ForkServer):
-    """A fork server that has imported the tests' modules, which workers import to find envs by name."""
-
-    def __init__(self, environment: dict[str, str]) -> None:
-        super().__init__(environment)
-        for module in ("pytest", "hypothesis", "pool_envs"):
-            self.preload(module, wait_readable)
-
-
-client.ForkServer = PreparedForkServer  # type: ignore[misc]
-
-
-def count_arena(*arguments: Any) -> _core.Arena:
-    KEPT["arenas"] += 1
-    return create_arena(*arguments)
-
-
-create_arena = _core.Arena.create
-_core.Arena.create = staticmethod(count_arena)  # type: ignore[method-assign]
-
 SECONDS = 300
 STDERR, REAPER = pytest.StashKey[int](), pytest.StashKey[Any]()
-KEPT = {"modules": 0, "arenas": 0}  # modules that were imported; arenas that were made
+FROZEN = {"modules": 0}  # the number of modules that were loaded when the garbage collector last froze their objects
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -87,8 +60,8 @@ def pytest_collection_finish() -> None:
 
 def keep_imports() -> None:
     """Freezes the loaded objects if many modules were imported since. PyTorch makes each collection 70 ms slower."""
-    if len(sys.modules) > KEPT["modules"] + 50:
-        KEPT["modules"] = len(sys.modules)
+    if len(sys.modules) > FROZEN["modules"] + 50:
+        FROZEN["modules"] = len(sys.modules)
         gc.freeze()
 
 
@@ -118,16 +91,11 @@ def watchdog(request: pytest.FixtureRequest) -> Iterator[None]:
     faulthandler.cancel_dump_traceback_later()
 
 
-@pytest.fixture
-def measured_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gives pools the default number of workers that users have."""
-    monkeypatch.setattr(pool_settings, "DEFAULT_NUM_WORKERS", "auto")
-
-
-@pytest.fixture
-def no_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets a test fail if a worker process is started."""
-    monkeypatch.delattr("remuda._backends.process.backend.ProcessBackend._start")
+@pytest.fixture(scope="session", autouse=True)
+def prepared_fork_server() -> None:
+    """Lets the fork server import the tests' modules, which workers import to find envs by name."""
+    if sys.platform == "linux":
+        Pool([CountingEnv], num_workers=1, preload=("pytest", "hypothesis", "pool_envs")).close()
 
 
 @pytest.fixture(autouse=True)
@@ -136,20 +104,18 @@ def nothing_left_behind(request: pytest.FixtureRequest, watchdog: None) -> Itera
     if sys.platform != "linux" or request.node.get_closest_marker("leaves_things"):
         yield
         return
-    before, blocked, arenas_before = descendants(), signal.pthread_sigmask(signal.SIG_BLOCK, ()), KEPT["arenas"]
+    before, blocked = descendants(), signal.pthread_sigmask(signal.SIG_BLOCK, ())
     yield
-    made_a_pool = KEPT["arenas"] > arenas_before
-    if made_a_pool:
-        collect()
     assert signal.pthread_sigmask(signal.SIG_SETMASK, blocked) == blocked, "signals were left blocked"
-    tries = 10 if made_a_pool else 0  # a pool's supervisor may have held it for an instant during the collection
-    while (left := _left_since(before)) and (all(map(_is_reaped_soon, left)) or tries):
-        if tries:
-            tries -= 1
-            collect()
+    for _ in range(10):  # a pool's supervisor may hold it for an instant during a collection
+        while (left := _left_since(before)) and all(map(_is_reaped_soon, left)):
+            pass
+        if not left and not arenas():
+            break
+        collect()
     assert not left, f"processes left behind: {left}"
     assert sys.exc_info()[0] is None, "an exception is handled for good, and keeps its frames"
-    assert not (made_a_pool and arenas()), "an arena is still mapped"
+    assert not arenas(), "an arena is still mapped"
     keep_imports()
 
 

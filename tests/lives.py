@@ -349,7 +349,8 @@ class Life:
         """Sets different options for all slots but one. With spares, it sets the same options for all envs."""
         if self._combination["reset_options"] and self._is_calm():
             slots = None if self._combination["spares"] else self._slots[1:]
-            level, pad = self._draw.randrange(9), "x" * self._draw.choice([0, 20_000])
+            longest = 12_000 if self._resumes else 20_000  # an episode that begins with longer options is not resumed
+            level, pad = self._draw.randrange(9), "x" * self._draw.choice([0, longest])
             options: Any = {"level": level} if slots is None else [{"level": 10 * level + i, "pad": pad} for i in slots]
             if self._draw.random() < 0.5:
                 self._whole.set_reset_options(options, slots)

@@ -76,8 +76,8 @@ def rewards(batch: Batch) -> dict[int, float]:
 
 
 def begun(env_fns: Sequence[EnvFn], seed: int | None = None, **options: Any) -> Pool:
-    """Returns a pool of envs that have been reset."""
-    pool = Pool(env_fns, **options)
+    """Returns a pool of envs that have been reset. By default each has a worker."""
+    pool = Pool(env_fns, **{"num_workers": None, **options})
     pool.reset(seed=seed)
     return pool
 

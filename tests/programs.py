@@ -152,15 +152,14 @@ class Script:
 
 
 HEAD = '''
-import ctypes, json, os, re, signal, subprocess, sys, threading
+import ctypes, functools, json, os, re, signal, subprocess, sys, threading
 import gymnasium, numpy as np
 from pathlib import Path
 from accidents import hold_the_gil, wait_for_ever
 from pool_envs import *
 from remuda import *
-from remuda._engine.options import settings
 
-settings.DEFAULT_NUM_WORKERS = None  # as in `conftest.py`
+Pool = functools.partial(Pool, num_workers=None)  # each env has a worker, unless the program says otherwise
 
 def say(value):
     sys.stdout.flush()

@@ -19,7 +19,7 @@ from remuda import CrashRecord, EnvError, Pool, WorkerDiedError, load_record
 
 
 def recording(env_fns: Any, directory: Path, **options: Any) -> Pool:
-    return Pool(env_fns, **{"crash_dir": directory / "records", "log_advice": False, **options})
+    return Pool(env_fns, **{"crash_dir": directory / "records", "log_advice": False, "num_workers": None, **options})
 
 
 def replay(record: Path | CrashRecord | None, *options: str) -> Outcome:

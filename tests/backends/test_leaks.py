@@ -40,7 +40,7 @@ def close(options: Any) -> None:
 
 
 def forget(options: Any) -> None:
-    pool = Pool(counting(2), **options)
+    pool = Pool(counting(2), num_workers=2, **options)
     pool.send_reset()
     threads = [thread for thread in threading.enumerate() if thread.name.startswith("remuda")]
     del pool
@@ -50,13 +50,13 @@ def forget(options: Any) -> None:
 
 
 def terminate(options: Any) -> None:
-    pool = Pool(counting(2), **options)
+    pool = Pool(counting(2), num_workers=2, **options)
     pool.send_reset()
     pool.close(terminate=True)
 
 
 def kill_a_worker(options: Any) -> None:
-    with Pool(counting(2), **options) as pool:
+    with Pool(counting(2), num_workers=2, **options) as pool:
         pool.reset()
         kill(pool, 1)
         with pytest.raises(WorkerDiedError):
@@ -65,13 +65,13 @@ def kill_a_worker(options: Any) -> None:
 
 def envs_do_not_fit(options: Any) -> None:
     with pytest.raises(SpaceMismatchError):
-        Pool([CountingEnv, DiceEnv], **options)
+        Pool([CountingEnv, DiceEnv], num_workers=2, **options)
 
 
 def failing_build(build: Callable[[Any], Any], error: type[Exception], **more: Any) -> Callable[[Any], None]:
     def fail(options: Any) -> None:
         with pytest.raises(error):
-            Pool(hooked(2, build=build), **options, **more)
+            Pool(hooked(2, build=build), **{"num_workers": 2, **options, **more})
 
     return fail
 
@@ -128,7 +128,7 @@ def split_while_envs_step(pool: Pool) -> None:
 )
 def test_a_kept_error_holds_no_shared_memory_of_a_closed_pool(fail: Callable[[Pool], None]) -> None:
     """Programs log errors with their tracebacks. The frames of a traceback hold local variables."""
-    with Pool(hooked(2, (0, 1), step=raise_value_error)) as pool:
+    with Pool(hooked(2, (0, 1), step=raise_value_error), num_workers=None) as pool:
         pool.reset()
         with pytest.raises(BaseException) as kept:  # noqa: PT011 - errors of each kind
             fail(pool)

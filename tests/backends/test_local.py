@@ -25,7 +25,7 @@ def pool_threads() -> list[threading.Thread]:
 @pytest.mark.parametrize("backend", ["thread", "serial"])
 def test_forgotten_pools_close_their_envs(backend: Any) -> None:
     closed: list[int] = []
-    pool = Pool(hooked(3, (0, 1, 2), close=lambda env: closed.append(env.tag)), backend=backend)
+    pool = Pool(hooked(3, (0, 1, 2), close=lambda env: closed.append(env.tag)), backend=backend, num_workers=None)
     pool.reset()
     threads = pool_threads()
     del pool
@@ -141,7 +141,7 @@ def test_processes_need_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         NotImplementedError, match="expected Linux for backend='process', got darwin; use backend='thread'"
     ):
-        Pool(counting(1), backend="process")
+        Pool(counting(1), backend="process", num_workers=None)
     Pool(counting(1), backend="serial").close()
 
 

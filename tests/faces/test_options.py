@@ -269,7 +269,6 @@ MEASURING = ("Pool", "gymnasium.make_vec")
 STEPPED_BY_THE_CALLER = (*MEASURING, "gymnasium.AsyncVectorEnv", "sb3.SubprocVecEnv")
 
 
-@pytest.mark.usefixtures("measured_by_default")
 @pytest.mark.parametrize("face", FACES)
 def test_the_number_of_workers_is_measured_by_default_or_on_request(
     face: str, pools: list[Pool], monkeypatch: pytest.MonkeyPatch

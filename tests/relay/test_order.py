@@ -27,14 +27,14 @@ def test_records_arrive_while_the_pool_waits(phase: str, reaction: Any, tmp_path
         gate.wait()
 
     reaction(gate.let_pass)
-    with Pool(hooked(2, (0,), **{phase: wait}), start_timeout=None) as pool:
+    with Pool(hooked(2, (0,), **{phase: wait}), start_timeout=None, num_workers=None) as pool:
         pool.reset()
         assert pool.step([1, 2]).rewards.tolist() == [1, 2]
 
 
 def test_records_arrive_even_if_results_keep_coming(log_records: list[Any]) -> None:
     """The fast path of `recv` does not read records, but they are read in time."""
-    with Pool(hooked(2, step=log("stepping"))) as pool:
+    with Pool(hooked(2, step=log("stepping")), num_workers=None) as pool:
         pool.reset()
         steps = 0
         while not log_records:  # the watchdog limits this loop
@@ -74,7 +74,7 @@ def test_records_that_wait_for_the_socket_arrive_before_the_result_or_the_end(
             logging.getLogger("test.env").info("%d %d %s", env.tag, i, "x" * 4000)
 
     hooks: Any = {phase: flood}
-    with Pool(hooked(3, range(3), **hooks)) as pool:
+    with Pool(hooked(3, range(3), **hooks), num_workers=None) as pool:
         pool.reset()
         for _ in range(3):
             log_records.clear()
@@ -93,7 +93,7 @@ def test_a_worker_killed_before_its_records_were_sent_delays_no_other(log_record
             logging.getLogger("test.env").info("lost %d", i)
         gate.wait()
 
-    with Pool(hooked(2, step=step)) as pool:
+    with Pool(hooked(2, step=step), num_workers=None) as pool:
         pool.reset()
         pool.send([0, 0])
         gate.await_arrival()
@@ -116,7 +116,7 @@ def test_records_arrive_before_an_error(phase: str, error: type[Exception], log_
         raise ValueError("failed")
 
     hooks: Any = {phase: fail}
-    with pytest.raises(error), Pool(hooked(2, **hooks)) as pool:
+    with pytest.raises(error), Pool(hooked(2, **hooks), num_workers=None) as pool:
         pool.reset()
         pool.step([0, 0])
     assert [(r.worker, r.env, r.getMessage()) for r in log_records] == [(1, 1, "about to fail")]
@@ -124,7 +124,7 @@ def test_records_arrive_before_an_error(phase: str, error: type[Exception], log_
 
 @pytest.mark.parametrize("terminate", [True, False])
 def test_records_arrive_if_a_pool_is_terminated_or_garbage_collected(terminate: bool, log_records: list[Any]) -> None:
-    pool: Any = Pool(hooked(2, reset=log("reset")))
+    pool: Any = Pool(hooked(2, reset=log("reset")), num_workers=None)
     pool.send_reset()
     while pool._engine.running.slots.ready(0) < 2:
         pool._engine.running.hub.wait(2, -1, 0)

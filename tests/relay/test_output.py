@@ -46,7 +46,9 @@ ALL_WAYS = "print {}\nstderr\nnative out\nnative err\nchild\ngrandchild\nof C\n"
 def test_output_of_python_native_code_and_children_is_captured(
     start_method: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with Pool(hooked(3, (1,), build=write_in_all_ways), start_method=start_method, worker_output="capture") as pool:
+    with Pool(
+        hooked(3, (1,), build=write_in_all_ways), start_method=start_method, worker_output="capture", num_workers=None
+    ) as pool:
         assert outputs(pool) == ["", ALL_WAYS.format(1), ""]
         pool.apply(write_in_all_ways, env_ids=[2])
         assert outputs(pool) == ["", ALL_WAYS.format(1), ALL_WAYS.format(2)]
@@ -55,7 +57,7 @@ def test_output_of_python_native_code_and_children_is_captured(
 
 
 def test_a_limit_counts_characters_from_the_end() -> None:
-    with Pool(counting(1), worker_output="capture") as pool:
+    with Pool(counting(1), worker_output="capture", num_workers=None) as pool:
         worker = pool.workers[0]
         pool.apply(lambda env: print("née", end="", flush=True))  # Python's own streams would write whole lines only
         assert [worker.output(n) for n in (0, 1, 2, 3, 4, 99)] == ["", "e", "e", "ée", "née", "née"]
@@ -71,7 +73,7 @@ def test_a_limit_counts_characters_from_the_end() -> None:
 
 def test_characters_that_cannot_be_encoded_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    with Pool(counting(1), worker_output="capture", start_method="spawn") as pool:
+    with Pool(counting(1), worker_output="capture", start_method="spawn", num_workers=None) as pool:
         pool.apply(lambda env: print("é \udc80"))
         assert pool.workers[0].output() == "é \\udc80\n"
 
@@ -83,7 +85,7 @@ def test_captured_output_stays_bounded() -> None:
         subprocess.run("yes 0123456 | head -c 8000000", shell=True, check=True)
         print("the end")
 
-    with Pool(counting(1), worker_output="capture") as pool:
+    with Pool(counting(1), worker_output="capture", num_workers=None) as pool:
         for _ in range(2):
             pool.apply(flood)
             while _memory_of_output(pool) > 2 * KEPT:  # the watchdog limits this loop
@@ -99,7 +101,7 @@ def _memory_of_output(pool: Pool) -> int:
 
 
 def test_output_that_a_child_process_truncates_is_still_read() -> None:
-    with Pool(counting(1), worker_output="capture") as pool:
+    with Pool(counting(1), worker_output="capture", num_workers=None) as pool:
         pool.apply(lambda env: print("before, and long"))
         pool.apply(lambda env: subprocess.run("echo opened again > /dev/stderr", shell=True, check=True))
         assert pool.workers[0].output() == "opened again\n"
@@ -125,7 +127,10 @@ def test_a_death_report_has_the_last_output(written: str, reported: str, phase: 
         os.kill(os.getpid(), signal.SIGKILL)
 
     hooks: Any = {phase: die}
-    with pytest.raises(WorkerDiedError) as raised, Pool(hooked(2, **hooks), worker_output="capture") as pool:
+    with (
+        pytest.raises(WorkerDiedError) as raised,
+        Pool(hooked(2, **hooks), worker_output="capture", num_workers=None) as pool,
+    ):
         pool.reset()
         pool.step([0, 0])
     assert raised.value.output == reported
@@ -170,7 +175,7 @@ def test_a_directory_has_a_file_for_each_worker(
     if as_path is str:
         (tmp_path / directory).mkdir(parents=True)
     for _ in range(2):
-        with Pool(counting(2), start_method=start_method, worker_output=as_path(directory)) as pool:
+        with Pool(counting(2), start_method=start_method, worker_output=as_path(directory), num_workers=None) as pool:
             pool.apply(write_in_all_ways)
             assert outputs(pool) == [ALL_WAYS.format(0), ALL_WAYS.format(1)]  # its own alone
     assert (directory / "worker-0.log").read_text() == 2 * ALL_WAYS.format(0)
@@ -205,7 +210,7 @@ def test_an_unusable_directory_is_refused_before_anything_starts(
         f"expected worker_output to be .* a directory that can be made and written to, got '{where}' \\(.*{reason}"
     )
     with pytest.raises(error, match=expected):
-        Pool(hooked(2, (0, 1), build=lambda env: started.touch()), worker_output=where)
+        Pool(hooked(2, (0, 1), build=lambda env: started.touch()), worker_output=where, num_workers=None)
     assert not started.exists()
     assert os.listdir("/proc/self/fd") == before
     assert (victim.read_text() if victim.exists() else "") == ("mine" if obstacle == "link" else "")
@@ -218,8 +223,8 @@ def test_an_unusable_directory_is_refused_before_anything_starts(
 def test_workers_without_a_process_have_no_output_of_their_own(backend: Any, tmp_path: Path) -> None:
     for kind in ("capture", tmp_path):
         with pytest.raises(ValueError, match=f"expected worker_output='inherit' for backend='{backend}', got .*"):
-            Pool(counting(1), backend=backend, worker_output=kind)
-    with Pool(counting(1), backend=backend, worker_output="inherit") as pool:
+            Pool(counting(1), backend=backend, worker_output=kind, num_workers=None)
+    with Pool(counting(1), backend=backend, worker_output="inherit", num_workers=None) as pool:
         assert outputs(pool) == [""]
         with pytest.raises(ValueError, match="at least 0"):
             pool.workers[0].output(-1)

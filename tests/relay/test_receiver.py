@@ -31,7 +31,7 @@ def test_a_record_that_cannot_be_unpickled_is_dropped_and_reported(
         logging.getLogger("test.env").info("lost", extra={"mine": extra()})
         logging.getLogger("test.env").info("hello")
 
-    with Pool(counting(1)) as pool:
+    with Pool(counting(1), num_workers=None) as pool:
         pool.apply(log_something, Unloadable)
     report, hello = log_records
     assert (report.name, report.levelno, hello.getMessage()) == ("remuda", logging.WARNING, "hello")
@@ -70,7 +70,7 @@ def test_a_handler_that_raises_does_not_lose_the_batch(
         raise RuntimeError("disk full")
 
     reaction(refuse)
-    with Pool(hooked(2, step=log("stepping"))) as pool:
+    with Pool(hooked(2, step=log("stepping")), num_workers=None) as pool:
         pool.reset()
         pool.step([0, 0])
         pool.step([0, 0])
@@ -80,7 +80,7 @@ def test_a_handler_that_raises_does_not_lose_the_batch(
 
 
 def test_a_handler_can_call_the_pool(reaction: Any, log_records: list[Any]) -> None:
-    with Pool(counting(2)) as pool:
+    with Pool(counting(2), num_workers=None) as pool:
         tags: list[Any] = []
         reaction(lambda: tags.append(pool.call("tag")))
         for _ in range(2):
@@ -98,7 +98,7 @@ def test_later_records_arrive_after_an_interrupted_handler(log_records: list[Any
             logging.getLogger("test.env").info(text)
 
     reaction(interrupt)
-    with pytest.raises(KeyboardInterrupt), Pool(counting(1)) as pool:
+    with pytest.raises(KeyboardInterrupt), Pool(counting(1), num_workers=None) as pool:
         pool.apply(log_twice)
     assert texts(log_records) == ["two"]
 
@@ -123,7 +123,7 @@ def test_a_forked_child_of_an_env_sends_its_own_records_alone(
         os.waitpid(pid, 0)
 
     reaction(gate.let_pass)
-    with Pool(counting(1)) as pool:
+    with Pool(counting(1), num_workers=None) as pool:
         pool.apply(fork)
     assert sorted(text.split()[0] for text in texts(log_records)) == sorted([*map(str, range(900)), "child"])
     assert len({record.process for record in log_records}) == 2

@@ -62,7 +62,7 @@ def test_workers_use_the_levels_of_the_pools_process(
     caplog.set_level(logging.WARNING)
     caplog.set_level(logging.DEBUG, "test.loud")
     caplog.set_level(logging.CRITICAL, "test.quiet")
-    with Pool(counting(1), start_method=start_method) as pool:
+    with Pool(counting(1), start_method=start_method, num_workers=None) as pool:
         assert pool.apply(look) == [[False, True, True, False, False]]
         assert [record.name for record in log_records] == ["test.loud", "test.loud.below"]
         log_records.clear()
@@ -74,7 +74,7 @@ def test_workers_use_the_levels_of_the_pools_process(
 def test_disabled_logging_is_disabled_in_workers(log_records: list[Any]) -> None:
     logging.disable(logging.ERROR)
     try:
-        with Pool(counting(1)) as pool:
+        with Pool(counting(1), num_workers=None) as pool:
             assert pool.apply(lambda env: logging.getLogger("x").isEnabledFor(logging.ERROR)) == [False]
             assert pool.apply(lambda env: logging.getLogger("x").isEnabledFor(logging.CRITICAL)) == [True]
     finally:
@@ -94,7 +94,7 @@ def test_arguments_and_exceptions_become_text_and_extras_are_pickled_or_text(log
         except LookupError:
             logger.exception("it failed")
 
-    with Pool(counting(1)) as pool:
+    with Pool(counting(1), num_workers=None) as pool:
         pool.apply(log_something, NeedsArguments)
     array, mapping, lock, needs, value, odd, extra, failed = log_records
     formatted = [record.getMessage() for record in (array, mapping, needs, value)]
@@ -117,7 +117,7 @@ def test_a_record_that_cannot_be_formatted_is_dropped(log_records: list[Any]) ->
         logging.getLogger("test.env").info("%d %d", object())  # noqa: PLE1206 - the wrong format is intended
         logging.getLogger("test.env").info("next")
 
-    with Pool(counting(1), worker_output="capture") as pool:
+    with Pool(counting(1), worker_output="capture", num_workers=None) as pool:
         pool.apply(log_something)
         assert "--- Logging error ---" in pool.workers[0].output()
     assert texts(log_records) == ["next"]
@@ -165,7 +165,7 @@ def test_loggers_without_propagation_send_no_records(log_records: list[Any]) -> 
         logger.warning("its own")
         return own.getvalue()
 
-    with Pool(counting(1), worker_output="capture") as pool:
+    with Pool(counting(1), worker_output="capture", num_workers=None) as pool:
         assert pool.apply(log_something) == ["both\nits own\n"]
         assert pool.workers[0].output() == ""
     assert [record.getMessage() for record in log_records] == ["both"]

@@ -30,7 +30,7 @@ def test_a_flood_of_records_blocks_no_env_and_losses_are_counted(
             logging.getLogger("test.env").info("%d %s", i, "x" * 100)
         gate.wait()
 
-    with Pool(hooked(1, (0,), step=step)) as pool:
+    with Pool(hooked(1, (0,), step=step), num_workers=None) as pool:
         pool.reset()
         pool.send([0])
         gate.await_arrival()
@@ -70,7 +70,7 @@ def test_giant_records_are_cut_and_marked(log_records: list[Any]) -> None:
         except ValueError:
             logger.exception("z" * 1_000_000)
 
-    with Pool(counting(1)) as pool:
+    with Pool(counting(1), num_workers=None) as pool:
         pool.apply(log_something)
     first, second = log_records
     assert first.getMessage().startswith("big éé")

@@ -48,10 +48,10 @@ def test_a_warning_from_one_line_is_shown_once_per_pool(start_method: Any, caugh
 
 
 def test_warnings_of_constructors_arrive(caught: list[Any]) -> None:
-    Pool(hooked(2, build=warn())).close()
+    Pool(hooked(2, build=warn()), num_workers=None).close()
     assert [str(w.message) for w in caught] == ["odd"]
     with pytest.raises(EnvError):
-        Pool(hooked(2, build=lambda env: (warnings.warn("before", UserWarning, stacklevel=1), 1 / 0)))
+        Pool(hooked(2, build=lambda env: (warnings.warn("before", UserWarning, stacklevel=1), 1 / 0)), num_workers=None)
     assert str(caught[-1].message) == "before"
 
 
@@ -60,7 +60,7 @@ def test_filters_of_the_pools_process_apply(caught: list[Any]) -> None:
     warnings.filterwarnings("always", "often", FutureWarning)
     warnings.filterwarnings("once", "once")
     warnings.filterwarnings("ignore", module=r"nobody\.knows")
-    with Pool(counting(2)) as pool:
+    with Pool(counting(2), num_workers=None) as pool:
         for text, category in (("quiet please", UserWarning), ("often", FutureWarning), ("once", UserWarning)):
             for _ in range(3):
                 pool.apply(warn(category, text))
@@ -81,7 +81,7 @@ def test_a_filter_matches_categories_by_name_without_importing_them(
             for _ in range(2):
                 warnings.warn(category.__name__, category, stacklevel=1)
 
-    with Pool(counting(1)) as pool:
+    with Pool(counting(1), num_workers=None) as pool:
         assert pool.apply(lambda env: "category_of_late" in sys.modules) == [False]
         pool.apply(warn_often)
     messages = [str(w.message) for w in caught]
@@ -93,7 +93,7 @@ def test_filters_by_module_receive_the_module(caught: list[Any]) -> None:
         code = "import warnings; warnings.warn('here', UserWarning)"
         exec(compile(code, "/some/where.py", "exec"), {"__name__": "some.module"})
 
-    with Pool(counting(1)) as pool:
+    with Pool(counting(1), num_workers=None) as pool:
         # the worker does not have this filter, but the pool's process does
         warnings.filterwarnings("ignore", module=r"some\.module")
         pool.apply(warn_in)
@@ -112,7 +112,7 @@ def test_a_category_that_cannot_travel_becomes_a_user_warning_and_a_giant_text_i
         warnings.warn(HardToMake(3, "why"), stacklevel=1)
         warnings.warn("x" * 1_000_000, FutureWarning, stacklevel=1)
 
-    with Pool(counting(1)) as pool:
+    with Pool(counting(1), num_workers=None) as pool:
         pool.apply(warn_hard)
     hard, giant = (warning for warning in caught if warning.filename == __file__)
     assert (hard.category, str(hard.message)) == (UserWarning, "HardToMake: why (3)")
@@ -124,7 +124,7 @@ def test_a_category_that_cannot_travel_becomes_a_user_warning_and_a_giant_text_i
 def test_a_warning_that_a_filter_raises_is_logged_as_an_error(start_method: Any, log_records: list[Any]) -> None:
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)
-    with Pool(hooked(2, step=warn()), start_method=start_method) as pool:
+    with Pool(hooked(2, step=warn()), start_method=start_method, num_workers=None) as pool:
         pool.reset()
         assert pool.step([1, 2]).rewards.tolist() == [1, 2]
         pool.call("pid")
@@ -140,7 +140,7 @@ def test_an_env_that_catches_its_warnings_keeps_them(caught: list[Any]) -> None:
             warnings.warn("mine", UserWarning, stacklevel=1)
         return len(its)
 
-    with Pool(counting(1)) as pool:
+    with Pool(counting(1), num_workers=None) as pool:
         assert pool.apply(catch) == [1]
     assert caught == []
 

@@ -55,7 +55,11 @@ def test_a_pool_survives_hundreds_of_random_faults(
     factories = [_fused(MAKERS[kind], box, env_id) for env_id in range(ENVS)]
     policy = replace(POLICY, resets=resets)
     pool = Pool(factories, num_workers=workers, autoreset=autoreset, faults=policy, start_timeout=20, log_advice=False)
-    with witness.listening(), pool, Pool([MAKERS[kind]], backend="serial", autoreset="disabled") as reference:
+    with (
+        witness.listening(),
+        pool,
+        Pool([MAKERS[kind]], backend="serial", autoreset="disabled") as reference,
+    ):
         storm = Storm(pool, reference, box, witness, 100 * SEED + number)
         storm.begin()
         holds: list[dict[str, int]] = []  # at the middle and at the end

@@ -38,12 +38,12 @@ def in_child(work: Callable[[], object]) -> int:
 @pytest.mark.parametrize("start_method", ["forkserver", "fork"])
 def test_a_forked_child_can_make_a_pool_while_its_parent_starts_one(start_method: Any) -> None:
     def make() -> None:
-        with Pool(counting(1), start_method=start_method) as pool:
+        with Pool(counting(1), start_method=start_method, num_workers=None) as pool:
             assert pool.reset().obs.shape == (1, 4)
-        Pool(counting(1), start_method=start_method)
+        Pool(counting(1), start_method=start_method, num_workers=None)
         collect()  # waits for a thread that ends the forgotten pool
 
-    Pool(counting(1)).close()  # starts what the child must not use
+    Pool(counting(1), num_workers=None).close()  # starts what the child must not use
     locks = watcher._lock, client._servers_lock
     with ThreadPoolExecutor(1) as other_thread:
         for lock in locks:

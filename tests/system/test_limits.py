@@ -247,7 +247,7 @@ def test_without_counters_the_cause_is_unknown(tmp_path: Path) -> None:
 def test_a_death_report_says_if_memory_had_run_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vmstat = write(tmp_path / "proc/vmstat", "oom_kill 3\n")
     monkeypatch.setattr(process, "OomWatch", partial(OomWatch, tmp_path))
-    with Pool(counting(3)) as pool:
+    with Pool(counting(3), num_workers=None) as pool:
         pool.reset()
         vmstat.write_text("oom_kill 4\n")
         for worker, expected in ((0, True), (2, False)):
@@ -262,10 +262,10 @@ def test_a_death_report_says_if_memory_had_run_out(tmp_path: Path, monkeypatch: 
         os.kill(os.getpid(), signal.SIGKILL)
 
     with pytest.raises(WorkerDiedError, match="oom_kill rose from 4 to 5") as raised:
-        Pool(hooked(1, (0,), build=die))
+        Pool(hooked(1, (0,), build=die), num_workers=None)
     assert raised.value.out_of_memory is True
     with pytest.raises(WorkerDiedError, match="it exited with code 3") as raised:
-        Pool(hooked(1, (0,), build=lambda *_: os._exit(3)))
+        Pool(hooked(1, (0,), build=lambda *_: os._exit(3)), num_workers=None)
     assert raised.value.out_of_memory is None
 
 

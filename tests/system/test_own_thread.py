@@ -60,7 +60,7 @@ def test_pools_end_if_no_more_threads_can_be_started(monkeypatch: pytest.MonkeyP
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    pool, forgotten = Pool(counting(2)), Pool(counting(2))
+    pool, forgotten = Pool(counting(2), num_workers=None), Pool(counting(2), num_workers=None)
     watched = Watched([*pids_of(pool), *pids_of(forgotten)])
     monkeypatch.setattr(threading.Thread, "start", refuse)
     pool.close()

@@ -122,7 +122,10 @@ def record_first_action(gpu: Gpu, obs: Any, seen: list[int]) -> None:  # noqa: F
 
 def test_the_lease_is_held_until_the_copy_is_done(gpu: Gpu) -> None:  # noqa: F811
     """The pool steps while the copy is delayed. The copied data must be complete."""
-    with begun(counting(3), num_workers=2, frames=2) as pool, Pool(counting(3), backend="serial", frames=9) as other:
+    with (
+        begun(counting(3), num_workers=2, frames=2) as pool,
+        Pool(counting(3), backend="serial", frames=9) as other,
+    ):
         other.reset().to("cuda")
         batch = pool.step([5, 6, 7])
         tensors = batch.to("cuda", non_blocking=True)

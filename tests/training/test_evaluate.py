@@ -415,7 +415,9 @@ def test_a_copy_of_the_policy_is_evaluated_while_the_program_continues() -> None
         result = evaluation.result(60)
     assert result.returns.tolist() == [3, 3, 3, 3]
     policy.action = 1
-    assert result.seeds.tolist() == evaluate(policy, counting(2, 3), episodes=4, seed=0).seeds.tolist()
+    assert (
+        result.seeds.tolist() == evaluate(policy, counting(2, 3), episodes=4, seed=0, num_workers=None).seeds.tolist()
+    )
 
 
 def test_seeds_options_and_successes_are_those_of_evaluate() -> None:
@@ -452,7 +454,7 @@ def test_torch_modules_are_copied() -> None:
         module.action.fill_(5)
     gate.set()
     assert [one.result(60).mean for one in evaluations] == [3, 3, 3]
-    assert evaluate(module, counting(1, 3), episodes=1).mean == 15
+    assert evaluate(module, counting(1, 3), episodes=1, num_workers=None).mean == 15
 
 
 def test_a_pool_serves_one_evaluation_after_another() -> None:

@@ -541,7 +541,7 @@ def test_results_outlive_an_error_of_closing(accident: Any, backend: Any, caplog
     results = run([Task(name, partial(Closing, accident)) for name in ("a", "b")])
     assert without_faults(results) == without_faults(run([Task(name, Walk) for name in ("a", "b")]))
     assert " close" in caplog.text
-    evaluation = remuda.evaluate(still, [partial(Closing, accident)] * 2, episodes=3, backend=backend)
+    evaluation = remuda.evaluate(still, [partial(Closing, accident)] * 2, episodes=3, backend=backend, num_workers=None)
     assert len(evaluation) == 3
     with pytest.raises(ZeroDivisionError):
         evaluate_tasks(lambda obs: 1 // 0, [Task("a", partial(Closing, accident))], episodes=1, num_envs=1)

@@ -137,7 +137,7 @@ def test_the_numbers_continue_after_a_fault(accident: Any, tmp_path: Path) -> No
     assert videos(tmp_path) == ({"env-0-episode-0": [0, 1], **whole} if raises else whole)
 
 
-def test_a_recorded_env_is_not_measured(tmp_path: Path, measured_by_default: None) -> None:
+def test_a_recorded_env_is_not_measured(tmp_path: Path) -> None:
     with Pool(record_video(of_length(2, 2), tmp_path, episode_trigger=lambda k: k == 0)) as pool:
         assert pool.choice is not None and "it draws in its steps" in pool.choice.reason
         play(pool, 3)

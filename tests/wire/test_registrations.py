@@ -79,12 +79,16 @@ def test_workers_can_make_ids_that_the_program_registered(
         gymnasium.register(f"remuda-test/{name}-v0", entry_point=make_tagged, kwargs={"tag": 5, "value": value})
     caplog.clear()
     makers = [partial(gymnasium.make, f"remuda-test/{name}-v0") for name in ("Counting", "A", "Made", "Given")]
-    with Pool([*makers, lambda: gymnasium.make("remuda-test/Lambda-v0", tag=3)], start_method=start_method) as pool:
+    with Pool(
+        [*makers, lambda: gymnasium.make("remuda-test/Lambda-v0", tag=3)], start_method=start_method, num_workers=None
+    ) as pool:
         assert pool.reset().obs[:, 0].tolist() == [6, 1, 0, 5, 3]
         assert pool.spec is not None
         assert pool.spec.id == "remuda-test/Counting-v0"
     assert (overridings(), "Overriding" in caplog.text) == ([], False)
-    with Pool([lambda: gymnasium.make("remuda-test/ShortPole-v0")], start_method=start_method) as pool:
+    with Pool(
+        [lambda: gymnasium.make("remuda-test/ShortPole-v0")], start_method=start_method, num_workers=None
+    ) as pool:
         pool.reset()
         assert [bool(pool.step([0]).truncations[0]) for _ in range(3)] == [False, False, True]
 
@@ -100,7 +104,7 @@ def test_the_module_of_an_entry_point_is_imported_when_an_env_needs_it(module: A
     spec = gymnasium.spec("remuda-test/Made-v0")
     spec.entry_point = partial(spec.entry_point)  # type: ignore[arg-type]  # it has no name
     gymnasium.register("remuda-test/Class-v0", entry_point=module.Env)
-    with Pool(counting(2)) as pool:
+    with Pool(counting(2), num_workers=None) as pool:
         assert pool.apply(has_imported) == [False, False]
         assert pool.apply(make_others) == [[(0, ["rgb_array"])] * 2] * 2
         assert pool.apply(has_imported) == [True, True]
@@ -127,5 +131,5 @@ def test_the_programs_ids_override_those_of_gymnasium_and_of_the_factories_modul
     registry["remuda-test/C-v0"].kwargs = {"tag": 3}
     make = module.make
     fns = [lambda: make("remuda-test/C-v0"), lambda: make("CartPole-v1")]
-    with Pool(fns, start_method=start_method) as pool:
+    with Pool(fns, start_method=start_method, num_workers=None) as pool:
         assert pool.reset().obs[:, 0].tolist() == [3, 4]

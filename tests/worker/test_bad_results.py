@@ -173,7 +173,9 @@ def test_results_in_a_list_are_accepted(mode: Any, size: int | None, resets_ahea
     rows: list[Any] = []
     for change in (lambda env: env, as_the_same_list):
         fns: Any = [lambda tag=tag, change=change: change(make(tag, 2)) for tag in range(2)]
-        with Pool(fns, backend=backend, autoreset=mode, vector_size=size, resets_ahead=resets_ahead) as pool:
+        with Pool(
+            fns, backend=backend, autoreset=mode, vector_size=size, resets_ahead=resets_ahead, num_workers=None
+        ) as pool:
             batches = [pool.reset()]
             for _ in range(4):
                 batches.append(step(pool, mode, batches[-1]))

@@ -86,7 +86,7 @@ def test_envs_that_raise_in_step(name: str, backend: Any) -> None:
 
 
 def call_wrongly(*_: Any) -> None:
-    Pool([])
+    Pool([], num_workers=None)
 
 
 def call_what_fails(*_: Any) -> None:
@@ -99,7 +99,10 @@ def call_what_fails(*_: Any) -> None:
 )
 def test_tracebacks_begin_with_code_of_the_env(phase: str, hook: Any, ends_in_the_package: bool) -> None:
     """Frames of the package only follow, if they lead to an error that is not the text of a check."""
-    with pytest.raises(EnvError) as raised, Pool(hooked(1, [0], **{phase: hook}), backend="serial") as pool:
+    with (
+        pytest.raises(EnvError) as raised,
+        Pool(hooked(1, [0], **{phase: hook}), backend="serial") as pool,
+    ):
         pool.reset()
         pool.step([0])
     *_, trace = raised.value.failures[0].traceback.split("Traceback (most recent call last):")
@@ -146,7 +149,7 @@ def test_an_interrupt_in_an_env_that_the_caller_waits_for_is_raised(backend: Any
     """`except Exception` must not catch the caller's Ctrl-C in an env that the caller builds or steps."""
     pools, hooks = list[Pool](), dict[str, Any]({phase: raising(KeyboardInterrupt)})
     with pytest.raises(KeyboardInterrupt) as raised:
-        pools.append(Pool(hooked(2, **hooks), backend=backend))
+        pools.append(Pool(hooked(2, **hooks), backend=backend, num_workers=None))
         pools[0].reset()
         pools[0].step([0, 0])
         pools[0].call("poke")
@@ -196,7 +199,7 @@ def test_a_fault_that_arrives_with_an_answer_is_raised(waits: bool) -> None:
 
 def test_calls_and_answers_that_cannot_be_made_are_refused() -> None:
     generator = (i for i in range(3))
-    with Pool(counting(2)) as pool:
+    with Pool(counting(2), num_workers=None) as pool:
         with pytest.raises(Exception, match="pickle"):
             pool.call("echo", generator)
         with pytest.raises(Exception, match="pickle"):

@@ -24,7 +24,7 @@ BACKENDS = ("process", "thread", "serial")
 @each(backend=BACKENDS, mode=MODES)
 def test_an_object_like_a_vector_env_is_accepted(mode: Any, backend: Any) -> None:
     """A vector env that reuses its arrays. Its infos have no masks, and its final observations are one batch."""
-    with Pool(plain(2, 3, 2, mode), vector_size=3, autoreset=mode, backend=backend) as pool:
+    with Pool(plain(2, 3, 2, mode), vector_size=3, autoreset=mode, backend=backend, num_workers=None) as pool:
         first = pool.reset()
         assert first.infos[4] == {"count": 0, "half": 0.0, "pair": pytest.approx([1, 0])}
         batch = [pool.step(np.arange(6)) for _ in range(2)][-1]
@@ -49,7 +49,7 @@ def test_a_vector_env_may_keep_its_actions() -> None:
     def keep(env: Any, actions: Any) -> None:
         env.resets.append(actions)
 
-    with Pool(plain(1, 2, step=keep), vector_size=2) as pool:
+    with Pool(plain(1, 2, step=keep), vector_size=2, num_workers=None) as pool:
         pool.reset()
         for i in range(3):
             pool.step([i, i + 10])
@@ -71,7 +71,7 @@ def test_atari_vector_envs(mode: Any) -> None:
         return vector_env.AtariVectorEnv("pong", 2, num_threads=1, max_num_frames_per_episode=40, autoreset_mode=name)
 
     reference = build()
-    with Pool([build, build], vector_size=2, autoreset=mode) as pool:
+    with Pool([build, build], vector_size=2, autoreset=mode, num_workers=None) as pool:
         batch, (obs, infos) = pool.reset(seed=[3, 4, 3, 4]), reference.reset(seed=3)
         for _ in range(25):
             for first in (0, 2):
@@ -147,7 +147,7 @@ def test_factories_must_return_vector_envs_of_the_right_size(
 ) -> None:
     good: EnvFn = CountingEnv if size is None else lambda: PlainVector(2)
     with pytest.raises(InvalidEnvError, match=message):
-        Pool([good, env_fn], vector_size=size, backend=backend)
+        Pool([good, env_fn], vector_size=size, backend=backend, num_workers=None)
 
 
 @each(backend=BACKENDS, mode=MODES)
@@ -155,7 +155,7 @@ def test_the_autoreset_mode_of_a_vector_env_must_match(mode: Any, backend: Any) 
     other = MODES[MODES.index(mode) - 1]
     fns = [*synced(counting(2), 2, mode), *synced(counting(2), 2, other)]
     with pytest.raises(ValueError, match=rf"autoreset='{mode}', got .* of env_fns\[1\]; pass autoreset='{other}'"):
-        Pool(fns, vector_size=2, autoreset=mode, backend=backend)
+        Pool(fns, vector_size=2, autoreset=mode, backend=backend, num_workers=None)
 
 
 # -- what a vector env must not do -----------------------------------------------------------------------
@@ -202,7 +202,7 @@ def test_same_step_autoreset_needs_final_obs() -> None:
     def forget(env: PlainVector, _: Any) -> Any:
         return env.obs, np.zeros(2), np.ones(2, bool), np.zeros(2, bool), {}
 
-    with Pool(plain(1, 2, step=forget), vector_size=2, autoreset="same_step") as pool:
+    with Pool(plain(1, 2, step=forget), vector_size=2, autoreset="same_step", num_workers=None) as pool:
         pool.reset()
         with pytest.raises(EnvError, match="expected 'final_obs' in the infos"):
             pool.step([0, 0])

@@ -30,6 +30,7 @@
 //   begin_replay(), end_replay(why | None, error | None) -> exception | None   are around an episode that is
 //                                                played again; `why` it could not be, or the env's error
 //   replay_reset(env, beginning) -> result       resets the env as the episode began
+//   has_other_options(env, beginning) -> bool    returns whether the env's lasting options have changed since
 //   pickled(value) -> bytes                      pickles a value of an info for its digest
 //   renew(env)                                   creates an env and passes it to replace_env
 //   build_beside(env, parts) -> parts            creates another env, which replaces this one on a later request
@@ -162,6 +163,7 @@ class WorkerLoop {
   void begin_in_log(const Command& command);
   void resume(HostedEnv& env, Result& result);
   std::optional<std::string> replay(HostedEnv& env, std::uint32_t row);
+  nb::bytes beginning_of(const HostedEnv& env, std::uint64_t entry) const;
   nb::tuple replay_reset(HostedEnv& env, std::uint64_t entry);
   bool replay_step(HostedEnv& env, std::uint64_t entry, std::uint32_t row, const EpisodeLog::Objects& objects);
   bool is_same(HostedEnv& env, std::uint64_t entry, std::uint32_t row, nb::handle obs, nb::handle info);

@@ -41,6 +41,7 @@ std::optional<std::string> WorkerLoop::replay(HostedEnv& env, std::uint32_t row)
   const LogPlace& place = log_.place_of(env.index);
   const std::uint64_t first = log_.first_to_replay(env.index), end = log_.entries(env.index);
   const EpisodeLog::Objects objects = log_.objects_by_entry(env.index);
+  bool is_outdated = false;  // whether the env has other options now than for the reset in advance
   for (std::uint64_t n = first, step = 0; n < end; ++n, ++step) {
     if (log_.kind(env.index, n) == Entry::kStep) {
       if (!replay_step(env, n, row, objects)) return not_the_same(step);
@@ -54,19 +55,25 @@ std::optional<std::string> WorkerLoop::replay(HostedEnv& env, std::uint32_t row)
     if (n + 1 == end && load(place.is_ahead) != 0) {
       env.ahead = outcome;
       env.seeds_before_ahead = place.seeds_before_ahead;
+      is_outdated = nb::cast<bool>(hooks_.attr("has_other_options")(env.index, beginning_of(env, n)));
     } else if (n == first && !is_same(env, n, row, item(outcome, 0), item(outcome, 1))) {
       return not_the_same(step);
     }
   }
   if (first == end) return std::nullopt;
   env.is_due = env.needs_reset() && !env.ahead.is_valid() && successor_due(env) == 0;
+  if (is_outdated) reset_anew(env.index);
   return std::nullopt;
+}
+
+nb::bytes WorkerLoop::beginning_of(const HostedEnv& env, std::uint64_t entry) const {
+  const Bytes beginning = log_.beginning(env.index, entry);
+  return nb::bytes(beginning.data(), beginning.size());
 }
 
 nb::tuple WorkerLoop::replay_reset(HostedEnv& env, std::uint64_t entry) {
   meter_.begin(Op::kReset, env.index, now_ns());
-  const Bytes beginning = log_.beginning(env.index, entry);
-  const nb::object result = hooks_.attr("replay_reset")(env.index, nb::bytes(beginning.data(), beginning.size()));
+  const nb::object result = hooks_.attr("replay_reset")(env.index, beginning_of(env, entry));
   env.has_begun = true;
   env.reward = 0.0;
   const nb::tuple outcome = results_of(result, 2, "reset() to return (observation, info)");

@@ -13,22 +13,28 @@ from remuda import _core
 from remuda._wire import by_value
 from remuda._wire.pickling import load
 
+OPTIONS_CHANGE = "options_change"  # the key of the number of the latest change of the env's lasting options
+
 _ROOM = _core.BEGINNING_BYTES
 
 
-def describe_start(env: Any, arguments: Mapping[str, Any]) -> tuple[_core.Entry, bytes]:
+def describe_start(env: Any, arguments: Mapping[str, Any], options_change: int = 0) -> tuple[_core.Entry, bytes]:
     """Returns the kind of a reset, and a pickle of the data with which a replay repeats the reset.
 
     The data has `seed`; `options` if they are plain data, otherwise `pickled_options`, or the reason why they are
-    missing as `options_lost`; and the env's `random` state, or the reason why it is missing as `random_unknown`.
-    Nothing is raised, because a record must not make a reset fail. It is fast, because some envs reset in microseconds.
+    missing as `options_lost`; the env's `random` state, or the reason why it is missing as `random_unknown`; and
+    `OPTIONS_CHANGE`, unless it is 0. Nothing is raised, because a record must not make a reset fail. It is fast,
+    because some envs reset in microseconds.
 
     Args:
         env: The env, before the reset.
         arguments: The arguments of the reset.
+        options_change: The number of the latest change of the env's lasting options.
     """
     seed, options = arguments.get("seed"), arguments.get("options")
     noted: dict[str, Any] = {"seed": seed, **random_state(env)}
+    if options_change:
+        noted[OPTIONS_CHANGE] = options_change
     if options is not None:
         noted.update(_describe_options(options))
     data = pickle.dumps(noted, 5)

@@ -92,9 +92,13 @@ class RepeatCalls:
 
 @dataclass(frozen=True)
 class RememberOptions:
-    """A request to pass these pickled options, by env, to later resets that are sent without options."""
+    """A request to pass these pickled options, by env, to later resets that are sent without options.
+
+    `change`: the pool's number of this request, from 1 up.
+    """
 
     options: Mapping[int, bytes | None]
+    change: int
 
 
 @dataclass(frozen=True)

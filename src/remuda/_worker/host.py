@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NoReturn, cast
 
 from remuda import _core
-from remuda._crash.episode_start import describe_start, load_start, repeat_start
+from remuda._crash.episode_start import OPTIONS_CHANGE, describe_start, load_start, repeat_start
 from remuda._seeds import derive_seed
 from remuda._wire.channel import Channel
 from remuda._wire.computed import Computed, blamed, fit
@@ -283,7 +283,7 @@ class EnvHost(RowPickling):
         self._announce_defaults()
 
     def beginning(self, slot: int, arguments: dict[str, Any] | None) -> tuple[_core.Entry, bytes]:
-        return describe_start(self._env_at(slot), arguments or {})
+        return describe_start(self._env_at(slot), arguments or {}, self._defaults.changes.get(slot, 0))
 
     def begin_replay(self) -> None:
         """Hides what the env logs and prints, because it did so before."""
@@ -306,6 +306,10 @@ class EnvHost(RowPickling):
             return result
         obs, info = result
         return obs, {**info, EPISODE_SEED: start["seed"]}
+
+    def has_other_options(self, slot: int, beginning: bytes) -> bool:
+        """Whether the lasting options have changed since a reset that was made in advance."""
+        return load_start(beginning).get(OPTIONS_CHANGE, 0) != self._defaults.changes.get(slot, 0)
 
     def pickled(self, value: Any) -> bytes:
         """Returns bytes that are equal for equal values, for the digest of an info."""
@@ -374,8 +378,9 @@ class EnvHost(RowPickling):
                 self._repeat_calls(request.calls, request.replacements)
             case RememberOptions():
                 for env in request.options:
-                    self._get_loop().reset_anew(env)
-                self._defaults.remember_options(request.options)
+                    if self._defaults.changes.get(env, 0) < request.change:  # else this worker began with these options
+                        self._get_loop().reset_anew(env)
+                self._defaults.remember_options(request.options, request.change)
                 self._announce_defaults()
 
     def describe(self, error: BaseException, slot: int | None, operation: str) -> Buffers:

@@ -46,11 +46,13 @@ class ResetDefaults:
     Attributes:
         bases: The last seed from the caller, by env.
         options: The lasting options, pickled, by env: each reset gets a copy that the env may change.
+        changes: The number of the latest change of the lasting options, by env.
         due: In a worker: the envs that get a derived seed at their next reset if the caller gives none.
     """
 
     bases: dict[int, SeedBase] = field(default_factory=dict)
     options: dict[int, bytes] = field(default_factory=dict)
+    changes: dict[int, int] = field(default_factory=dict)
     due: set[int] = field(default_factory=set)
 
     def __bool__(self) -> bool:
@@ -62,11 +64,13 @@ class ResetDefaults:
         ids = set(env_ids)
         bases = {env_id - first: base for env_id, base in list(self.bases.items()) if env_id in ids}
         options = {env_id - first: pickled for env_id, pickled in list(self.options.items()) if env_id in ids}
-        return ResetDefaults(bases, options, set(bases))
+        changes = {env_id - first: change for env_id, change in list(self.changes.items()) if env_id in ids}
+        return ResetDefaults(bases, options, changes, set(bases))
 
-    def remember_options(self, options: Mapping[int, bytes | None]) -> None:
-        """Replaces the lasting options of envs; None removes them."""
+    def remember_options(self, options: Mapping[int, bytes | None], change: int) -> None:
+        """Replaces the lasting options of envs; None removes them. `change`: the number of this change."""
         for env_id, pickled in options.items():
+            self.changes[env_id] = change
             if pickled is None:
                 self.options.pop(env_id, None)
             else:

@@ -35,14 +35,14 @@ def server_of(pool: Pool) -> int:
 
 
 def test_a_stopped_server_misses_the_start_timeout_and_is_replaced() -> None:
-    with Pool(counting(1)) as pool:
+    with Pool(counting(1), num_workers=None) as pool:
         server = server_of(pool)
         watched = Watched([server])
         with stopped(server):
             with pytest.raises(StartTimeoutError, match="the process that forks workers did not even start them"):
-                Pool(counting(2), start_timeout=0.2)
+                Pool(counting(2), start_timeout=0.2, num_workers=None)
             watched.await_end()
-        with Pool(counting(2)) as other:
+        with Pool(counting(2), num_workers=None) as other:
             assert server_of(other) != server
         pool.reset()
         assert pool.step([3]).rewards.tolist() == [3]  # its worker remains alive
@@ -83,12 +83,12 @@ def test_a_slow_preload_of_one_pool_does_not_delay_another(tmp_path: Path, monke
     (tmp_path / f"{name}.py").write_text(f"from pool_envs import Gate\n{gate!r}.wait()")
     monkeypatch.syspath_prepend(tmp_path)
     slow: list[Pool] = []
-    thread = threading.Thread(target=lambda: slow.append(Pool(counting(1), preload=[name])))
+    thread = threading.Thread(target=lambda: slow.append(Pool(counting(1), preload=[name], num_workers=None)))
     thread.start()
     gate.await_arrival()
     with pytest.raises(StartTimeoutError):
-        Pool(counting(1), start_timeout=0.2)  # another pool's preload delays the server
-    with Pool(counting(1)) as pool:  # the next pool gets its own server
+        Pool(counting(1), start_timeout=0.2, num_workers=None)  # another pool's preload delays the server
+    with Pool(counting(1), num_workers=None) as pool:  # the next pool gets its own server
         assert pool.reset().obs.shape == (1, 4)
     gate.open()
     thread.join()
@@ -140,7 +140,7 @@ def test_exit_codes_do_not_need_a_stopped_server() -> None:
         assert [error.exitcode for error in errors] == [-signal.SIGSEGV, -signal.SIGKILL]
         pool.close()
         assert pool.workers[0].exitcode == 0
-    with Pool(counting(1)) as other:
+    with Pool(counting(1), num_workers=None) as other:
         assert other.reset().obs.shape == (1, 4)
 
 
@@ -259,7 +259,7 @@ def test_later_pools_use_an_edited_module(module: Callable[[str, str], None]) ->
     with Pool(counting(2), preload=[name], faults=AT_ONCE) as before:
         assert before.apply(value_of, name) == [1, 1]
         module("remuda_test_inner", "VALUE = 2")
-        with Pool(counting(1)) as pool, Pool(counting(1), preload=[name]) as preloaded:
+        with Pool(counting(1), num_workers=None) as pool, Pool(counting(1), preload=[name]) as preloaded:
             assert pool.apply(value_of, name) == preloaded.apply(value_of, name) == [2]
             assert server_of(pool) == server_of(preloaded) != server_of(before)
         kill(before, 1)
@@ -272,11 +272,11 @@ def test_later_pools_use_a_reloaded_module(module: Callable[[str, str], None]) -
     name = "remuda_test_reloaded"
     module(name, "import os\nVALUE = os.environ.get('REMUDA_TEST_VALUE')")
     own = importlib.import_module(name)
-    with Pool(counting(1), preload=[name]) as pool:
+    with Pool(counting(1), preload=[name], num_workers=None) as pool:
         assert pool.apply(value_of, name) == [None]
         server = server_of(pool)
-    with Pool(counting(1), preload=[name]) as pool:
+    with Pool(counting(1), preload=[name], num_workers=None) as pool:
         assert server_of(pool) == server  # the module was not reloaded
     importlib.reload(own)
-    with Pool(counting(1), preload=[name]) as pool:
+    with Pool(counting(1), preload=[name], num_workers=None) as pool:
         assert server_of(pool) != server

@@ -32,7 +32,7 @@ AT_ONCE = FaultPolicy("restart", backoff=0, max_restarts=1000)
 
 
 def forked(num_envs: int = 2, **options: Any) -> Pool:
-    return Pool(counting(num_envs), **{"start_method": "fork", "faults": AT_ONCE, **options})
+    return Pool(counting(num_envs), **{"start_method": "fork", "faults": AT_ONCE, "num_workers": None, **options})
 
 
 def template_of(pool: Pool) -> int:

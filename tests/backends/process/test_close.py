@@ -31,9 +31,9 @@ def test_close_reports_a_worker_that_does_not_end(how: str, monkeypatch: pytest.
     """Few systems let a test freeze a process, so `wait` reports that one does not end."""
     monkeypatch.setattr(launch, "_SIGTERM_SECONDS", 0.1)
     monkeypatch.setattr(launch, "_SIGKILL_SECONDS", 0.1)
-    Pool(counting(1)).close()
+    Pool(counting(1), num_workers=None).close()
     before = holdings()
-    pool = Pool(counting(2))
+    pool = Pool(counting(2), num_workers=None)
     pool.reset()
     immortal = pids_of(pool)[0]
     wait = launch.WorkerProcess.wait
@@ -57,7 +57,7 @@ def test_close_reports_a_worker_that_does_not_end(how: str, monkeypatch: pytest.
 
 @pytest.mark.parametrize("timeout", [0, 0.2])
 def test_close_does_not_wait_for_a_worker_that_stopped_within_an_answer(timeout: float) -> None:
-    pool = Pool([TextEnv])
+    pool = Pool([TextEnv], num_workers=None)
     pool.reset()
     slow = pool.apply_async(lambda env: b"x" * 50_000_000)
     (pid,) = pids_of(pool)
@@ -79,7 +79,7 @@ def test_close_reports_simulators_that_do_not_end(
     import simulators
 
     monkeypatch.setattr(launch, "_FAMILY_SECONDS", 0.1)
-    pool = Pool(counting(1), faults=faults)
+    pool = Pool(counting(1), faults=faults, num_workers=None)
     (pid,) = pool.apply(lambda env: simulators.in_a_session())
     watched = Watched([pid])
     freezer.add(pid)

@@ -69,7 +69,7 @@ def test_a_death_is_raised_and_the_other_envs_go_on(phase: str, start_method: An
 
 def test_each_call_to_a_dead_worker_raises_its_death(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with Pool(gated([None, gate, None], "call")) as pool:
+    with Pool(gated([None, gate, None], "call"), num_workers=None) as pool:
         pool.reset()
         calls = [pool.call_async("poke") for _ in range(3)]
         other = pool.call_async("pid", env_ids=[0, 2])
@@ -95,7 +95,7 @@ def test_a_death_during_the_close_is_not_raised_beside_one_in_a_step(tmp_path: P
         os._exit(env.tag * 3)
 
     fns = [*hooked(2, (0, 1), step=step), *hooked(1, (0,), close=lambda env: gate.open())]
-    with pytest.raises(WorkerDiedError, match="it exited with code 0") as raised, Pool(fns) as pool:
+    with pytest.raises(WorkerDiedError, match="it exited with code 0") as raised, Pool(fns, num_workers=None) as pool:
         pool.reset()
         pool.send([0, 0, 0])
         gate.await_arrival()
@@ -107,7 +107,7 @@ def test_a_death_during_the_close_is_not_raised_beside_one_in_a_step(tmp_path: P
 
 
 def test_several_deaths_are_raised_as_one_error() -> None:
-    with Pool(counting(4)) as pool:
+    with Pool(counting(4), num_workers=None) as pool:
         pool.reset()
         for worker in (1, 2):
             kill(pool, worker)
@@ -135,7 +135,7 @@ def test_all_workers_die() -> None:
 @pytest.mark.parametrize("how", ["close", "terminate", "with"])
 def test_a_pool_with_a_dead_worker_closes_at_once(how: str) -> None:
     """With this timeout a wait for the dead worker's answer would last until the watchdog ends the test."""
-    pool = Pool(counting(3))
+    pool = Pool(counting(3), num_workers=None)
     pool.reset()
     kill(pool, 1)
     if how == "with":
@@ -152,7 +152,7 @@ def test_new_info_keys_do_not_wait_for_a_dead_worker() -> None:
     def step(env: Any, action: Any) -> Any:
         return env.observe(), 0.0, False, False, {f"key {int(action)}": 1}
 
-    pool = Pool([lambda: HookedEnv(step=step)] * 3)
+    pool = Pool([lambda: HookedEnv(step=step)] * 3, num_workers=None)
     pool.reset()
     kill(pool, 1)
     with pytest.raises(WorkerDiedError):
@@ -167,7 +167,7 @@ def test_new_info_keys_do_not_wait_for_a_dead_worker() -> None:
 @pytest.mark.parametrize("dying", [0, 1], ids=["in its turn", "waiting"])
 def test_a_worker_that_dies_keeps_no_turn(dying: int, tmp_path: Path) -> None:
     gates = [Gate(tmp_path, f"gate{i}") for i in range(3)]
-    with Pool(gated([*gates[:2], gates[2] if dying == 1 else None]), max_concurrency=1) as pool:
+    with Pool(gated([*gates[:2], gates[2] if dying == 1 else None]), max_concurrency=1, num_workers=None) as pool:
         pool.reset()
         pool.send([1, 2, 3])
         gates[0].await_arrival()
@@ -184,7 +184,7 @@ def test_a_worker_that_dies_keeps_no_turn(dying: int, tmp_path: Path) -> None:
 
 def test_more_calls_to_a_dying_worker_than_fit_in_its_ring(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with Pool(gated([gate, None], "call")) as pool:
+    with Pool(gated([gate, None], "call"), num_workers=None) as pool:
         first = pool.call_async("poke", env_ids=[0])
         gate.await_arrival()
         kill(pool, 0)
@@ -198,7 +198,7 @@ def test_more_calls_to_a_dying_worker_than_fit_in_its_ring(tmp_path: Path) -> No
 
 def test_death_within_a_message() -> None:
     """The text is larger than the socket's buffer, so that the worker dies while it waits for the pool to read."""
-    with Pool([TextEnv, lambda: TextEnv(times=10**7)]) as pool:
+    with Pool([TextEnv, lambda: TextEnv(times=10**7)], num_workers=None) as pool:
         pool.reset()
         pool.send(("a", "b"))
         await_sleep(pids_of(pool)[1])

@@ -82,7 +82,10 @@ pool.close()
 
 def test_a_reused_pid_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker's exit code was taken by the process that adopts the orphans of a dead fork server."""
-    with subprocess.Popen(["sleep", "100000"], start_new_session=True) as bystander, Pool(counting(2)) as pool:
+    with (
+        subprocess.Popen(["sleep", "100000"], start_new_session=True) as bystander,
+        Pool(counting(2), num_workers=None) as pool,
+    ):
         (server, _) = pool.apply(lambda env: os.getppid())
         end_process(server)
         process: Any = pool.workers[0]
@@ -113,7 +116,7 @@ def test_a_worker_that_has_left_its_group_is_ended(start_method: Any) -> None:
         signal.pause()
 
     faults = FaultPolicy("raise", step_timeout=LIMIT)
-    pool = Pool(hooked(2, step=leave), start_method=start_method, faults=faults)
+    pool = Pool(hooked(2, step=leave), start_method=start_method, faults=faults, num_workers=None)
     pool.reset()
     watched = Watched([*pids_of(pool), *pool.apply(lambda env: simulators.leave_the_group(), env_ids=[0])])
     with pytest.raises(EnvTimeoutError):

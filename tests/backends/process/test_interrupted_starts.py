@@ -35,16 +35,18 @@ def interrupted_at(gate: Gate) -> Iterator[None]:
 
 
 def assert_usable(**options: Any) -> None:
-    with Pool(counting(2), **options) as pool:
+    with Pool(counting(2), num_workers=2, **options) as pool:
         assert pool.reset().obs.shape == (2, 4)
         assert pool.call("pid") == pids_of(pool)  # the fork server's answers are to this pool's requests
 
 
 @each(start_method=["forkserver", "spawn", "fork"], serially=[False, True])
 def test_an_interrupt_while_envs_are_built_leaves_nothing(start_method: Any, serially: bool, tmp_path: Path) -> None:
-    gate, options = Gate(tmp_path), {"start_method": start_method}
-    if serially:
-        options["num_workers"] = "auto"  # builds the first env alone
+    gate = Gate(tmp_path)
+    options: Any = {
+        "start_method": start_method,
+        "num_workers": "auto" if serially else None,
+    }  # "auto" builds one first
     assert_usable(start_method=start_method)
     collect()
     before = holdings()
@@ -69,7 +71,7 @@ def test_an_interrupt_while_the_fork_server_imports_a_module(
     before = holdings()
     user = Pool(counting(2), faults=FaultPolicy("restart", backoff=0)) if in_use else None
     with interrupted_at(gate):
-        Pool(counting(1), preload=["remuda_test_hanging"])
+        Pool(counting(1), preload=["remuda_test_hanging"], num_workers=None)
     assert_usable()
     if user is not None:
         gate.open()

@@ -39,7 +39,11 @@ def start_simulators(pool: Pool, worker: int = 0) -> list[int]:
 
 @each(start_method=START_METHODS, end=["kill", "exit"])
 def test_simulators_end_with_a_worker_that_dies(end: str, start_method: Any) -> None:
-    with Pool(hooked(2, step=lambda *_: os._exit(3)) if end == "exit" else counting(2), start_method=start_method) as p:
+    with Pool(
+        hooked(2, step=lambda *_: os._exit(3)) if end == "exit" else counting(2),
+        start_method=start_method,
+        num_workers=None,
+    ) as p:
         p.reset()
         survivors, started = p.apply(lambda env: simulators.in_a_session(), env_ids=[0]), start_simulators(p, 1)
         if end == "kill":
@@ -52,7 +56,7 @@ def test_simulators_end_with_a_worker_that_dies(end: str, start_method: Any) -> 
 
 @each(start_method=START_METHODS, end=["close", "terminate", "forget", "no answer"])
 def test_simulators_end_with_their_pool(end: str, start_method: Any) -> None:
-    pool = Pool(counting(2), start_method=start_method)
+    pool = Pool(counting(2), start_method=start_method, num_workers=None)
     pool.reset()
     started = start_simulators(pool)
     if end == "forget":
@@ -73,7 +77,7 @@ def test_simulators_end_when_the_start_fails(phase: str, start_method: Any, tmp_
         os._exit(3) if phase == "dies" else env.no_such_attribute
 
     with pytest.raises(Exception, match="no_such_attribute|exited with code 3"):
-        Pool(hooked(1, (0,), build=build), start_method=start_method)
+        Pool(hooked(1, (0,), build=build), start_method=start_method, num_workers=None)
     assert running([int((tmp_path / "pid").read_text())]) == []
 
 
@@ -111,7 +115,7 @@ sys.stdin.readline()
 
 
 def test_each_worker_has_its_own_key(start_method: Any) -> None:
-    with Pool(counting(3), start_method=start_method) as pool:
+    with Pool(counting(3), start_method=start_method, num_workers=None) as pool:
         keys = pool.apply(lambda env: os.environ[KEY])
         shown = pool.apply(lambda env: Path("/proc/self/environ").read_text().split("\0"))
     assert len(set(keys)) == 3

@@ -80,7 +80,9 @@ def test_workers_have_the_callers_environment(
     start_method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers have the current environment variables, working directory and import path."""
-    Pool(counting(1), start_method=start_method).close()  # starts the processes that remain between pools
+    Pool(
+        counting(1), start_method=start_method, num_workers=None
+    ).close()  # starts the processes that remain between pools
     (tmp_path / f"new_module_{start_method}.py").write_text("VALUE = 42\n")
     monkeypatch.setenv("REMUDA_TEST_VARIABLE", "new")
     monkeypatch.delenv("HOME", raising=False)
@@ -93,7 +95,7 @@ def test_workers_have_the_callers_environment(
         module = importlib.import_module(f"new_module_{start_method}")
         return os.environ.get("REMUDA_TEST_VARIABLE"), os.environ.get("HOME"), os.getcwd(), module.VALUE
 
-    with Pool(counting(2), start_method=start_method) as pool:
+    with Pool(counting(2), start_method=start_method, num_workers=None) as pool:
         assert pool.apply(look) == [("new", None, str(tmp_path), 42)] * 2
 
 
@@ -142,7 +144,7 @@ def test_a_worker_is_a_child_of_multiprocessing(start_method: Any) -> None:
     with multiprocessing.Manager() as manager:
         shared = manager.dict()
         shared["before"] = True  # now the proxy has a connection, which forked workers must not use
-        options: Any = {"start_method": start_method, "name": "sim"}
+        options: Any = {"start_method": start_method, "name": "sim", "num_workers": None}
         with (
             Pool(hooked(2, (0, 1), build=build), faults="restart", **options) as pool,
             Pool(counting(1), **options) as other,
@@ -171,7 +173,7 @@ def test_variables_for_threads_and_of_mpi(start_method: Any, monkeypatch: pytest
     for name in of_mpi:
         monkeypatch.setenv(name, "1")
     for limit, expected in ((1, ["1"] * 4), (3, ["3"] * 4), (None, ["5", None, None, None])):
-        with Pool(counting(1), start_method=start_method, threads_per_worker=limit) as pool:
+        with Pool(counting(1), start_method=start_method, threads_per_worker=limit, num_workers=None) as pool:
             assert pool.apply(lambda env: [os.environ.get(name) for name in limits + of_mpi]) == [expected + [None] * 3]
     assert (os.environ["OMP_NUM_THREADS"], os.environ["PMI_RANK"]) == ("5", "1")
 
@@ -183,7 +185,7 @@ def test_workers_print_to_the_callers_current_output(start_method: Any, capfd: p
         print("an error", file=sys.stderr)
 
     for _ in range(2):
-        with Pool(counting(1), start_method=start_method) as pool:
+        with Pool(counting(1), start_method=start_method, num_workers=None) as pool:
             pool.apply(shout)
             assert pool.workers[0].output() == pool.workers[0].output_tail() == ""
         out, err = capfd.readouterr()
@@ -195,7 +197,7 @@ def test_global_random_numbers_differ_between_workers(start_method: Any) -> None
     np.random.seed(0)
     drawn: list[Any] = []
     for _ in range(2):
-        with Pool(counting(2), start_method=start_method) as pool:
+        with Pool(counting(2), start_method=start_method, num_workers=None) as pool:
             drawn += pool.apply(lambda env: (int(np.random.randint(2**31)), __import__("random").random()))
     assert len({number for number, _ in drawn}) == 4
     assert len({number for _, number in drawn}) == 4
@@ -232,7 +234,7 @@ def test_start_timeout_names_the_envs_that_are_not_built_and_reports_the_stack_o
 def test_preloaded_modules_are_imported_by_the_fork_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "preloaded_module.py").write_text("import os\nPID = os.getpid()\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with Pool(counting(2), preload=["preloaded_module"]) as pool:
+    with Pool(counting(2), preload=["preloaded_module"], num_workers=None) as pool:
         servers = pool.apply(lambda env: os.getppid())
         assert pool.apply(lambda env: __import__("preloaded_module").PID) == servers
 
@@ -256,7 +258,7 @@ def test_the_error_of_a_failed_preload(
     monkeypatch.syspath_prepend(tmp_path)
     before = holdings()["children"]
     with pytest.raises(error, match=message):
-        Pool(counting(2), preload=[name])
-    with Pool(counting(1)) as pool:
+        Pool(counting(2), preload=[name], num_workers=None)
+    with Pool(counting(1), num_workers=None) as pool:
         assert pool.reset().obs.shape == (1, 4)
     assert holdings()["children"] <= before + 1

@@ -279,13 +279,13 @@ def test_the_error_of_an_unknown_argument_of_a_method_names_the_pool() -> None:
 
 def test_a_pool_without_envs_is_refused() -> None:
     with pytest.raises(ValueError, match="^expected .*at least one env, got an empty list"):
-        Pool([])
+        Pool([], num_workers=None)
 
 
 def test_a_factory_that_cannot_be_pickled() -> None:
     secret = (i for i in range(3))
     with pytest.raises(InvalidEnvError, match=r"expected env_fns that can be pickled.*backend='thread'") as raised:
-        Pool([CountingEnv, lambda: secret])
+        Pool([CountingEnv, lambda: secret], num_workers=None)
     assert isinstance(raised.value.__cause__, (TypeError, pickle.PicklingError))
 
 

@@ -264,7 +264,10 @@ def test_the_successor_of_a_dead_spare_uses_its_seed() -> None:
 def test_a_failed_reset_uses_its_seed(act: Any, tmp_path: Path) -> None:
     """The next attempt uses the next seed, because the env may fail with this seed each time."""
     env_fns = hooked(2, reset=once(tmp_path / "failed", act))
-    with per_episode(env_fns) as pool, pytest.raises((EnvError, WorkerDiedError), match=f"seed {formula(7, 1, 0)}"):
+    with (
+        per_episode(env_fns, num_workers=None) as pool,
+        pytest.raises((EnvError, WorkerDiedError), match=f"seed {formula(7, 1, 0)}"),
+    ):
         pool.reset(seed=7)
     (tmp_path / "failed.0").unlink()
     with per_episode(env_fns, faults=RESTART) as pool:

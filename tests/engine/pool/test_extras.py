@@ -54,7 +54,7 @@ def test_extras_of_a_vector_env_are_computed_once_for_all_its_envs(mode: Any) ->
         "steps": lambda env: env.obs[:, 2].tolist(),
         "calls": lambda env: [env.steps] * 3,
     }
-    with Pool(plain(2, 3, 2, mode), vector_size=3, autoreset=mode, extras=extras) as pool:
+    with Pool(plain(2, 3, 2, mode), vector_size=3, autoreset=mode, extras=extras, num_workers=None) as pool:
         check(pool.reset())
         for i in range(5):
             batch = pool.step(np.full(6, i))
@@ -68,9 +68,12 @@ def test_extras_of_a_vector_env_need_a_row_for_each_env() -> None:
     with pytest.raises(
         InvalidEnvError, match=r"expected 2 rows at extras\['one'\], one for each env, got the shape \(\)"
     ):
-        Pool(synced(counting(2), 2), vector_size=2, extras={"one": lambda env: 1})
+        Pool(synced(counting(2), 2), vector_size=2, extras={"one": lambda env: 1}, num_workers=None)
     wrong = {"one": (lambda env: np.zeros(3), ((), float))}
-    with Pool(synced(counting(2), 2), vector_size=2, extras=wrong) as pool, pytest.raises(EnvError) as raised:
+    with (
+        Pool(synced(counting(2), 2), vector_size=2, extras=wrong, num_workers=None) as pool,
+        pytest.raises(EnvError) as raised,
+    ):
         pool.reset()
     assert "expected an array of shape (2,) and dtype float64 at extras['one']" in str(raised.value)
 
@@ -219,7 +222,7 @@ def test_a_step_column_keeps_the_value_of_the_step_that_ended_the_episode() -> N
         "undeclared": StepColumn(lambda env: np.full(3, env.steps, np.int16), None, None),
         "now": steps,
     }
-    with Pool(counting(2, 3), extras=extras, autoreset="same_step") as pool:
+    with Pool(counting(2, 3), extras=extras, autoreset="same_step", num_workers=None) as pool:
         assert pool.reset().extras["then"].tolist() == [0, 0]
         for i in range(1, 8):
             batch = pool.step([1, 1])
@@ -246,10 +249,10 @@ def test_step_columns_in_rollouts_and_in_tensors() -> None:
 
 def test_wrong_step_columns_are_refused() -> None:
     with pytest.raises(ValueError, match=r"expected no StepColumn in extras with vector_size=3"):
-        Pool(plain(2, 3, 2, "next_step"), vector_size=3, extras={"value": StepColumn(steps, (), int)})
+        Pool(plain(2, 3, 2, "next_step"), vector_size=3, extras={"value": StepColumn(steps, (), int)}, num_workers=None)
     with (
         pytest.raises(EnvError, match=r"extras\['value'\]"),
-        Pool(counting(1), extras={"value": StepColumn(steps, (2,), int)}) as pool,
+        Pool(counting(1), extras={"value": StepColumn(steps, (2,), int)}, num_workers=None) as pool,
     ):
         pool.reset()
         pool.step([0])

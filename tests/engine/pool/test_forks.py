@@ -125,7 +125,7 @@ def test_a_child_does_not_keep_the_pools_memory_allocated(faults: Any, holds: bo
         targets = [os.readlink(link) for link in links if link.is_symlink()]
         return maps, [target for target in targets if "memfd:remuda (" in target]
 
-    with Pool(counting(2), faults=faults) as pool:
+    with Pool(counting(2), faults=faults, num_workers=None) as pool:
         batch = pool.reset()
         if not holds:
             del batch
@@ -165,10 +165,10 @@ def test_a_child_may_fork_and_make_pools_of_its_own() -> None:
         batch.obs[:] = 5
         child = Child(lambda: batch.obs.copy())
         batch.obs[:] = 6
-        with Pool(counting(2), start_method="fork") as own:
+        with Pool(counting(2), start_method="fork", num_workers=None) as own:
             return [child.ask(), own.reset().obs.copy()]
 
-    with Pool(counting(2)) as pool:
+    with Pool(counting(2), num_workers=None) as pool:
         batch = pool.reset()
         before = batch.obs.copy()
         child_arrays, fresh = Child(grow).ask()
@@ -179,10 +179,10 @@ def test_a_child_may_fork_and_make_pools_of_its_own() -> None:
 
 def test_a_factory_may_hold_a_batch_of_another_pool() -> None:
     """A forked worker has its own copy of the batch, with the values at the time of the fork."""
-    with Pool(counting(2)) as pool:
+    with Pool(counting(2), num_workers=None) as pool:
         batch = pool.step([7, 8]) if pool.reset() else None
         assert batch is not None
-        with Pool([lambda: CountingEnv(tag=int(batch.obs[1, 3]))], start_method="fork") as other:
+        with Pool([lambda: CountingEnv(tag=int(batch.obs[1, 3]))], start_method="fork", num_workers=None) as other:
             del batch
             for _ in range(20):
                 pool.step([1, 2])
@@ -191,7 +191,7 @@ def test_a_factory_may_hold_a_batch_of_another_pool() -> None:
 
 def test_a_closed_pools_memory_is_freed_though_another_pool_has_forked_workers() -> None:
     pool = begun(counting(2))
-    with Pool(counting(1), start_method="fork") as other:
+    with Pool(counting(1), start_method="fork", num_workers=None) as other:
         maps = other.apply(lambda env: Path("/proc/self/maps").read_text())[0]
         assert maps.count("memfd:remuda") == 1  # the other pool's own memory
         pool.close()

@@ -80,7 +80,7 @@ def wild_infos(depth: int = 2) -> st.SearchStrategy[dict[Any, Any]]:
 @contextmanager
 def info_pool(scripts: Sequence[Any], mode: str, **options: Any) -> Iterator[Pool]:
     fns: list[EnvFn] = [functools.partial(ScriptedInfoEnv, script) for script in scripts]
-    with Pool(fns, autoreset=mode, log_advice=False, **{"backend": "serial", **options}) as pool:  # type: ignore[arg-type]
+    with Pool(fns, autoreset=mode, log_advice=False, **{"backend": "serial", "num_workers": None, **options}) as pool:  # type: ignore[arg-type]
         pool.reset()
         yield pool
 

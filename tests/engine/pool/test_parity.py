@@ -49,7 +49,8 @@ def assert_parity(
     """Steps a pool and Gymnasium's SyncVectorEnv with the same seeded actions, and compares their results."""
     reference = sync_vector_env(reference_fns or env_fns, autoreset)
     reference.action_space.seed(11)
-    with Pool(env_fns, autoreset=autoreset, log_advice=False, **options) as pool:
+    options = {"num_workers": None, "log_advice": False, **options}
+    with Pool(env_fns, autoreset=autoreset, **options) as pool:
         assert pool.single_observation_space == reference.single_observation_space
         assert pool.single_action_space == reference.single_action_space
         _assert_same_reset(pool.reset(seed=5), reference.reset(seed=5))

@@ -29,7 +29,7 @@ def test_parts_have_equal_shares_of_all_envs_and_of_those_of_each_worker(num_wor
 
 def test_a_part_does_not_wait_for_another(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with Pool(gated([gate, None])) as pool:
+    with Pool(gated([gate, None]), num_workers=None) as pool:
         slow, quick = pool.split(2)
         slow.reset()
         quick.reset()
@@ -73,7 +73,7 @@ def test_calls_options_and_seeds_of_a_part_reach_only_its_envs() -> None:
 @pytest.mark.parametrize(("make", "spares"), [(NestedEnv, 0), (TextEnv, 0), (TextEnv, 1)])
 def test_parts_and_spares_with_nested_observations_and_objects(make: Callable[[], Any], spares: int) -> None:
     def observations(backend: Any) -> list[Any]:
-        with Pool([lambda: make()] * (4 + spares), backend=backend, spares=spares) as pool:
+        with Pool([lambda: make()] * (4 + spares), backend=backend, spares=spares, num_workers=None) as pool:
             parts = pool.split(2)
             seen = [part.reset(seed=1).obs for part in parts]
             for part in parts:
@@ -130,7 +130,7 @@ def test_a_split_into_a_wrong_number_of_parts_or_while_envs_are_in_flight_is_ref
 
 
 def test_parts_keep_their_pool_open_while_they_are_held() -> None:
-    pool = Pool(counting(4))
+    pool = Pool(counting(4), num_workers=None)
     workers = pool.workers
     parts = pool.split(2)
     del pool

@@ -40,7 +40,7 @@ def test_a_spec_that_cannot_be_pickled_is_none() -> None:
 
     backends: list[Any] = ["serial", "process"]
     for backend in backends:
-        with Pool([build], backend=backend) as pool:
+        with Pool([build], backend=backend, num_workers=None) as pool:
             assert pool.spec is None
             assert pool.reset().obs.shape == (1, 4)
 

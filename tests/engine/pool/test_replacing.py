@@ -199,7 +199,7 @@ def test_a_replacement_that_raises_or_is_renewed_is_rebuilt_by_its_factory(backe
 
 
 def test_a_replacement_receives_lasting_attributes_and_options() -> None:
-    with Pool(counting(2)) as pool:
+    with Pool(counting(2), num_workers=None) as pool:
         pool.set_attr("level", 7, lasting=True)
         pool.set_reset_options({"hard": True})
         pool.reset()
@@ -248,7 +248,7 @@ def test_spaces_are_those_of_the_replacement() -> None:
     smaller: Any = {"observation_space": spaces.Box(-5, 5, (4,), np.int64), "action_space": spaces.Discrete(500)}
     bounded = partial(with_spaces, **smaller)
     for seeding in ("gymnasium", "per_episode"):
-        with Pool(counting(3), seeding=seeding) as pool:  # type: ignore[arg-type]
+        with Pool(counting(3), seeding=seeding, num_workers=None) as pool:  # type: ignore[arg-type]
             pool.replace([1], [bounded])
             assert pool.observation_spaces[1] == spaces.Box(-5, 5, (4,), np.int64)
             assert pool.observation_spaces[2] == pool.single_observation_space

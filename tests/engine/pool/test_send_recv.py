@@ -376,7 +376,7 @@ def test_no_more_workers_run_at_once_than_allowed(limit: int, backend: Any, tmp_
 
 def test_as_many_workers_run_at_once_as_allowed(tmp_path: Path) -> None:
     gauge, gates = Gauge(tmp_path / "gauge"), make_gates(tmp_path, 4)
-    with Pool(gauged(4, gauge, gates), max_concurrency=2) as pool:
+    with Pool(gauged(4, gauge, gates), max_concurrency=2, num_workers=None) as pool:
         pool.send_reset()
         for first in (0, 2):
             for gate in gates[first : first + 2]:

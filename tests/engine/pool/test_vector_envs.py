@@ -86,7 +86,7 @@ def test_slots_of_vector_envs_return_the_rows_of_single_envs(
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 def test_vector_envs_with_text_observations(mode: Any) -> None:
     fns: list[EnvFn] = [lambda: TextEnv(2)] * 4
-    with Pool(synced(fns, 2, mode), vector_size=2, autoreset=mode) as pool:
+    with Pool(synced(fns, 2, mode), vector_size=2, autoreset=mode, num_workers=None) as pool:
         batch = pool.reset(options={"text": "hello"})
         assert batch.obs == ("hello",) * 4
         for texts in (["a", "b", "c", "d"], ["", "x" * 100_000, "y", "z" * 70_000]):
@@ -242,7 +242,7 @@ def test_auto_counts_vector_envs(mode: Any) -> None:
 
 
 def test_properties_of_a_pool_of_vector_envs() -> None:
-    with Pool(synced(counting(6), 3), vector_size=3) as pool:
+    with Pool(synced(counting(6), 3), vector_size=3, num_workers=None) as pool:
         assert (pool.num_envs, pool.num_workers, pool.vector_size) == (6, 2, 3)
         assert [worker.env_ids for worker in pool.workers] == [(0, 1, 2), (3, 4, 5)]
         assert pool.single_observation_space == CountingEnv().observation_space

@@ -83,7 +83,7 @@ def test_rows_that_a_rollout_did_not_fill_are_zeros() -> None:
 
 
 def test_evaluation_has_the_return_of_each_goal() -> None:
-    evaluation = remuda.evaluate(lambda obs: np.full(2, 2), [TwoGoals] * 2, episodes=3)
+    evaluation = remuda.evaluate(lambda obs: np.full(2, 2), [TwoGoals] * 2, episodes=3, num_workers=None)
     assert evaluation.returns.tolist() == [[6, -6]] * 3
     assert np.array_equal(evaluation.mean, [6, -6])
     assert "mean return [6 -6] (95 %: [6 -6] to [6 -6])" in repr(evaluation)

@@ -48,7 +48,7 @@ def test_rollouts_are_refused_for_observations_without_columns() -> None:
 
 
 def test_a_rollout_needs_envs_that_were_reset_and_are_not_in_flight() -> None:
-    with Pool(counting(2)) as pool:
+    with Pool(counting(2), num_workers=None) as pool:
         with pytest.raises(StateError, match="reset"):
             pool.rollout(3)
         pool.reset()

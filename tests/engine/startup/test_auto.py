@@ -62,7 +62,7 @@ def test_the_choice_is_logged_and_shown(finds: Any, caplog: pytest.LogCaptureFix
         assert f"num_workers='auto': {pool.choice}" in [record.getMessage() for record in caplog.records]
 
 
-@pytest.mark.usefixtures("measured_by_default", "patient")
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize(
     ("options", "measured"),  # for the number of workers, or also for a caller that steps the envs
     [
@@ -116,7 +116,7 @@ def test_options_decide_whether_envs_are_measured(
         assert pool.num_workers == (1 if is_chosen else options.get("num_workers") or 3)
 
 
-@pytest.mark.usefixtures("measured_by_default", "patient")
+@pytest.mark.usefixtures("patient")
 def test_the_caller_steps_the_envs_if_backend_auto_finds_it_fastest(finds: Any, diary: Diary) -> None:
     finds(1, "serial")
     with Pool(hooked(3, (0, 1, 2), build=lambda env: diary.note(os.getpid())), backend="auto") as pool:

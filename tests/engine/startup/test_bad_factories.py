@@ -202,4 +202,4 @@ class Unloadable:
 def test_metadata_that_cannot_be_unpickled_is_an_env_error() -> None:
     odd = partial(HookedEnv, build=lambda env: setattr(env, "metadata", {"bad": Unloadable()}))
     with pytest.raises(EnvError, match=r"env 1 .*in build: expected spaces and metadata that can be unpickled"):
-        Pool([CountingEnv, odd])
+        Pool([CountingEnv, odd], num_workers=None)

@@ -192,7 +192,7 @@ def test_workers_start_concurrently_by_default(tmp_path: Path) -> None:
     """Builds wait for each other in both directions, so they must overlap."""
     first, second = Gate(tmp_path, "first"), Gate(tmp_path, "second")
     builds = [lambda _: first.wait(), lambda _: first.let_pass(), lambda _: second.wait(), lambda _: second.let_pass()]
-    with Pool([lambda build=build: HookedEnv(build=build) for build in builds]) as pool:
+    with Pool([lambda build=build: HookedEnv(build=build) for build in builds], num_workers=None) as pool:
         pool.reset()
 
 
@@ -204,11 +204,11 @@ def test_a_failed_build_is_the_last_one(ends: Any, error: type[Exception], text:
     diary = Diary(tmp_path / "notes")
     first, *rest = noting(diary, 3)
     with pytest.raises(error, match=text):
-        Pool([first, ends, *rest], starts_serially=True)
+        Pool([first, ends, *rest], starts_serially=True, num_workers=None)
     assert diary.lines() == ["begin 0", "end 0"]
 
 
 def test_start_timeout_covers_all_builds_of_a_serial_start(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     with pytest.raises(StartTimeoutError, match=r"=1 s, got no answer for the envs \[1\] \(workers \[1\]\)"):
-        Pool(gated([None, gate, None], "build"), starts_serially=True, start_timeout=1)
+        Pool(gated([None, gate, None], "build"), starts_serially=True, start_timeout=1, num_workers=None)

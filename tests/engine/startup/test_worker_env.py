@@ -55,7 +55,7 @@ def test_modules_of_factories_see_the_variables_at_import(tmp_path: Path, monkey
     monkeypatch.setenv("HERD_GPU", "none")
     from herd_simulator import Env
 
-    with Pool([Env] * 2, worker_env=of_worker) as pool:
+    with Pool([Env] * 2, worker_env=of_worker, num_workers=None) as pool:
         assert pool.call("gpu") == ["5", "6"]
 
 
@@ -124,7 +124,7 @@ def test_devices_are_numbered_by_cuda_visible_devices(monkeypatch: pytest.Monkey
         two = [of("cuda:0", "3", "3"), of("cuda:1", "GPU-1", "1")]
         assert pool.apply(seen_device) == [*two, two[0]]
     with pytest.raises(ValueError, match=r"sees \(CUDA_VISIBLE_DEVICES='3,GPU-1,-1,2'\), got 'cuda:2'"):
-        Pool([CountingEnv], devices=[2])
+        Pool([CountingEnv], devices=[2], num_workers=None)
 
 
 @pytest.mark.parametrize(("device", "place"), [("cuda:5", "5"), ("GPU-5", None)])
@@ -134,9 +134,9 @@ def test_a_device_that_may_be_there_is_assigned_with_a_warning_but_not_by_auto(
     """It may be a GPU of an unknown vendor."""
     machine.clear()
     for _ in range(2):
-        with Pool([CountingEnv], devices=[device]) as pool:
+        with Pool([CountingEnv], devices=[device], num_workers=None) as pool:
             assert pool.apply(seen_device) == [of(device, place or device, place)]
-    with Pool([CountingEnv], devices="auto") as pool:
+    with Pool([CountingEnv], devices="auto", num_workers=None) as pool:
         assert pool.apply(seen_device) == [(None,) * 4]
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warning.startswith(f"remuda: expected devices of this machine, got {device}, and no GPU of NVIDIA in /proc")
@@ -188,12 +188,11 @@ def test_pinned_workers_use_cores_near_their_device() -> None:
         ("devices", ["GPU-4"], ValueError, r"expected devices that this program sees \(4 GPUs\), got 'GPU-4'"),
     ],
 )
-@pytest.mark.usefixtures("no_start")
 def test_wrong_values_are_refused_before_a_worker_starts(
     option: str, value: Any, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        Pool([CountingEnv] * 2, **{option: value})
+        Pool([raise_value_error] * 2, **{option: value})
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])

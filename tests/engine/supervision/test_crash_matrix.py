@@ -226,7 +226,7 @@ def check_truncation(batch: Batch, row: Row, phase: Phase) -> None:
 @pytest.fixture(scope="module")
 def fork_server() -> None:
     """Starts the fork server and leaves it running."""
-    Pool(counting(1)).close()
+    Pool(counting(1), num_workers=None).close()
     collect()
 
 
@@ -341,4 +341,4 @@ def test_a_worker_with_a_corrupted_socket_is_replaced(tmp_path: Path) -> None:
 
 def test_a_socket_that_is_corrupted_while_envs_are_built() -> None:
     with pytest.raises(CorruptReplyError, match=r"^worker 1 .* in build"):
-        Pool(hooked(2, build=write_to_socket))
+        Pool(hooked(2, build=write_to_socket), num_workers=None)

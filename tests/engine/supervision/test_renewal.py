@@ -239,7 +239,7 @@ def test_wrong_values_of_max_worker_memory_are_refused(options: Any, error: Any,
         Pool([CountingEnv] * 2, **options)
 
 
-def test_max_worker_memory_disables_the_trial(measured_by_default: None) -> None:
+def test_max_worker_memory_disables_the_trial() -> None:
     for options in ({}, {"num_workers": "auto"}):
         with Pool([CountingEnv] * 3, max_worker_memory="1TiB", **options) as pool:  # type: ignore[arg-type]
             assert pool.num_workers == 3

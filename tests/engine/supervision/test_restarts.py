@@ -211,7 +211,7 @@ def test_the_thread_ends_with_its_pool(backend: Any) -> None:
         collect()
         assert not supervisors(), is_closed
     with pytest.raises(EnvError, match="broken"):
-        Pool(hooked(2, build=accidents.raise_value_error), backend=backend)
+        Pool(hooked(2, build=accidents.raise_value_error), backend=backend, num_workers=None)
     assert not supervisors()
 
 

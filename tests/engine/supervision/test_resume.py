@@ -224,6 +224,36 @@ def test_an_episode_that_is_too_long_is_restarted(limits: dict[str, int], steps:
         assert why in reason_for_the_end(pool, steps)
 
 
+class OldGenerator(WalkEnv):
+    """A walk that draws from a generator which cannot be noted."""
+
+    def reset(self, **arguments: Any) -> Any:
+        self.np_random = np.random.default_rng(1)
+        outcome = super().reset(**arguments)
+        self.np_random = np.random.RandomState(1)  # type: ignore[assignment]
+        return outcome
+
+
+@pytest.mark.parametrize(
+    ("env_fn", "options", "why"),
+    [
+        (WalkEnv, {"pad": "x" * 20_000}, "the options of its reset are missing: they are too long"),
+        (OldGenerator, None, "its reset had no seed, and its np_random is no Generator, but RandomState"),
+    ],
+)
+def test_an_episode_whose_reset_cannot_be_repeated_ends(env_fn: Any, options: Any, why: str) -> None:
+    """Its env has not failed, so one fault tells of it, and that of its neighbour."""
+    with Pool([partial(WalkEnv, 10**6), partial(env_fn, 10**6)], num_workers=1, faults=resuming()) as pool:
+        pool.reset(seed=1)
+        pool.reset(options=options, env_ids=[1])
+        step(pool)
+        kill(pool, 0)
+        batch = step(pool)
+        assert batch.truncations.tolist() == [False, True]
+        assert (batch.infos[1]["fault"].not_resumed, batch.infos[1]["fault"].kind) == (why, "death")
+        assert pool.stats().restarts == 1
+
+
 class FailingAgain(WalkEnv):
     """A walk that fails in its second step, or in its reset, after it was built for the second time.
 
@@ -376,3 +406,22 @@ def test_a_reset_that_begins_anew_is_logged(tmp_path: Path, caplog: Any) -> None
         kill(pool, 0)
         assert pool.reset(seed=1).obs[0, 0] == 0
     assert "its episode is not resumed: it was not the same from step 1 on" in caplog.text
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_options_that_a_spare_gets_when_it_dies_hold_for_its_next_episode(mode: Any) -> None:
+    def rows(when: str) -> Any:
+        seen = []
+        with begun([WalkEnv] * 2, seed=3, spares=1, autoreset=mode, faults=resuming()) as pool:
+            if when == "before":
+                kill(pool, 1)
+            pool.set_reset_options({"level": 5})
+            if when == "after":
+                kill(pool, 1)
+            for _ in range(30):
+                seen.append(rows_in(step(pool)))
+        return seen
+
+    undisturbed = rows("never")
+    assert "5" in str(undisturbed)
+    assert rows("before") == rows("after") == undisturbed

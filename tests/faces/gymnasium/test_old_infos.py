@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from accidents import raise_value_error
 from pool_envs import assert_same, counting, hooked
 
 from remuda.gymnasium import AsyncVectorEnv, LazyInfos
@@ -47,6 +48,6 @@ def test_the_parts_of_split_envs_have_the_same_infos() -> None:
     envs.close()
 
 
-def test_other_values_are_refused(no_start: None) -> None:
+def test_other_values_are_refused() -> None:
     with pytest.raises(ValueError, match=r"expected infos=None or '0.29', got '0.26'"):
-        AsyncVectorEnv(counting(2), infos="0.26")  # type: ignore[arg-type]
+        AsyncVectorEnv([raise_value_error] * 2, infos="0.26")  # type: ignore[arg-type]

@@ -25,15 +25,15 @@ from remuda.pettingzoo import ParallelVectorEnv, vector
 
 
 def test_envs_without_a_state_are_refused() -> None:
-    with vector([Crowd], state=True) as envs:
+    with vector([Crowd], state=True, num_workers=None) as envs:
         envs.reset(seed=1)
         rollout = envs.rollout(2)
         for step in rollout:
             step.act(actions_of(np.random.default_rng(0), 1))
         assert rollout.state[:, 0, 1].tolist() == [0, 1, 2] and envs.rollout(1).state is not None
     with pytest.raises(InvalidEnvError, match="expected an env with a `state_space`, for `state=True`"):
-        vector([Stateless], state=True)
-    with vector([Stateless]) as envs:
+        vector([Stateless], state=True, num_workers=None)
+    with vector([Stateless], num_workers=None) as envs:
         envs.reset()
         assert envs.state is None
 
@@ -44,13 +44,13 @@ class Stateless(Crowd):
 
 def test_an_env_that_is_none_is_refused() -> None:
     with pytest.raises((InvalidEnvError, remuda.EnvError), match="expected a PettingZoo env, parallel or AEC"):
-        vector([lambda: object()])
+        vector([lambda: object()], num_workers=None)
 
 
 def test_envs_whose_agents_take_turns_are_converted() -> None:
     simple_spread = pytest.importorskip("mpe2.simple_spread_v3")
     seeds = [1, 2]
-    with vector([lambda: simple_spread.env(max_cycles=5)] * 2) as envs:
+    with vector([lambda: simple_spread.env(max_cycles=5)] * 2, num_workers=None) as envs:
         obs, _ = envs.reset(seed=seeds)
         alone = simple_spread.parallel_env(max_cycles=5)
         expected, _ = alone.reset(seed=2)
@@ -59,7 +59,7 @@ def test_envs_whose_agents_take_turns_are_converted() -> None:
 
 
 def test_spaces_and_dtypes_are_those_of_the_env_and_equal_agents_share_one_array() -> None:
-    with vector([Crowd] * 2) as envs:
+    with vector([Crowd] * 2, num_workers=None) as envs:
         assert isinstance(envs, ParallelVectorEnv)
         assert envs.single_action_space("a1") == Crowd().action_space("a1")
         assert envs.observation_space("a0").shape == (2, 2, 2)

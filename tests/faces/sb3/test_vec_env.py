@@ -99,7 +99,10 @@ def test_columns_answer_for_each_env_of_a_vector_env() -> None:
 
 
 def test_other_pools_are_refused() -> None:
-    with Pool(counting(1)) as pool, pytest.raises(ValueError, match="expected a pool with autoreset='same_step', got"):
+    with (
+        Pool(counting(1), num_workers=None) as pool,
+        pytest.raises(ValueError, match="expected a pool with autoreset='same_step', got"),
+    ):
         vec_env(pool)
     with Pool([TwoGoals], **SAME_STEP) as pool, pytest.raises(ValueError, match=r"got vectors of the shape \(2,\)"):
         vec_env(pool)

@@ -276,8 +276,8 @@ class ShardActor:
         match request:
             case RememberOptions():
                 options = {env - first: pickled for env, pickled in request.options.items()}
-                engine.running.defaults.remember_options(options)
-                request = RememberOptions(options)
+                engine.running.defaults.remember_options(options, request.change)
+                request = RememberOptions(options, request.change)
             case RepeatCalls():
                 calls = {env - first: its for env, its in request.calls.items()}
                 engine.exchange.supervisor.workers.remembered.take_over(calls)

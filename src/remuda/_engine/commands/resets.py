@@ -120,10 +120,11 @@ class Resets:
         """
         pickles = self._pickles(slots, options)
         self._exchange.faults.check_alive(pickles)
-        self._defaults.remember_options(pickles)  # kept first: successors of workers that die now need the options
+        change = 1 + max(self._defaults.changes.values(), default=0)
+        self._defaults.remember_options(pickles, change)  # first: successors of workers that die now need the options
         for worker, env_ids in enumerate(self._env_ids_of):
             if part := {env: pickles[env] for env in env_ids if env in pickles}:
-                self._exchange.notify(worker, dump(RememberOptions(part)))
+                self._exchange.notify(worker, dump(RememberOptions(part, change)))
 
     def _pickles(self, slots: Sequence[int] | None, options: Options) -> dict[int, bytes | None]:
         """Returns the pickled options for each env, by its id."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from remuda import _core
 from remuda._backends.base import worker_of
-from remuda._crash.episode_start import load_start
+from remuda._crash.episode_start import OPTIONS_CHANGE, load_start
 from remuda._crash.file import check_start, save_record
 from remuda._crash.record import CrashRecord, EpisodeStart, RecordedFault
 from remuda._engine.options.crash_dir import CrashDir, Factories
@@ -158,7 +158,9 @@ class _RecordMaker:
 
     def _start(self, env_id: int, entry: int) -> EpisodeStart | None:
         try:
-            return check_start("start", load_start(self._log.beginning(env_id, entry)))
+            start = load_start(self._log.beginning(env_id, entry))
+            start.pop(OPTIONS_CHANGE, None)  # a number of this pool
+            return check_start("start", start)
         except ValueError:
             return None  # the log has dropped the start, or native code has overwritten it
 
