@@ -24,9 +24,7 @@ class Unloadable:
         return int, ("no number",)
 
 
-def test_a_record_that_cannot_be_unpickled_is_dropped_and_reported(
-    log_records: list[Any], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_record_that_cannot_be_unpickled_is_dropped_and_reported(log_records: list[Any]) -> None:
     def log_something(env: Any, extra: Any) -> None:
         logging.getLogger("test.env").info("lost", extra={"mine": extra()})
         logging.getLogger("test.env").info("hello")
@@ -36,9 +34,7 @@ def test_a_record_that_cannot_be_unpickled_is_dropped_and_reported(
     report, hello = log_records
     assert (report.name, report.levelno, hello.getMessage()) == ("remuda", logging.WARNING, "hello")
     assert "cannot be unpickled here was dropped, in place of a log record (ValueError" in report.getMessage()
-    for handler in (log_records, caplog):
-        handler.clear()  # the report refers to the exception, whose traceback refers to the pool
-    del report
+    assert report.args[1].__traceback__ is None  # a handler that keeps the report does not keep the pool
 
 
 @pytest.mark.parametrize("start_method", ["forkserver", "fork"])

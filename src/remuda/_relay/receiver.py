@@ -122,6 +122,7 @@ class Relay:
             text = (
                 "something from a worker that cannot be unpickled here was dropped, in place of a log record (%s: %s)"
             )
+            error.__traceback__ = None  # a handler may keep the record, and must not keep the pool with it
             logger.warning(text, type(error).__name__, error)
             return
         try:

@@ -309,7 +309,8 @@ class EnvHost(RowPickling):
 
     def has_other_options(self, slot: int, beginning: bytes) -> bool:
         """Whether the lasting options have changed since a reset that was made in advance."""
-        return load_start(beginning).get(OPTIONS_CHANGE, 0) != self._defaults.changes.get(slot, 0)
+        change: int = load_start(beginning).get(OPTIONS_CHANGE, 0)
+        return change != self._defaults.changes.get(slot, 0)
 
     def pickled(self, value: Any) -> bytes:
         """Returns bytes that are equal for equal values, for the digest of an info."""
