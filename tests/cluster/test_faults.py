@@ -17,7 +17,7 @@ import pytest
 from accidents import kill_myself, once, raise_value_error
 from cluster_envs import Endless, Scripted, actions, fail, kill_shard, rows_by_env
 from pool_envs import Gate, TextEnv, hooked
-from programs import kill
+from programs import Watched, kill
 
 import remuda
 from remuda import (
@@ -139,9 +139,9 @@ def test_a_death_between_rollouts_is_reported_with_the_next_rollout(caplog: pyte
         victim = pool.workers[3]
         with pool.rollouts(lambda obs: np.zeros(len(obs), int), steps=4, in_flight=1) as rollouts:
             assert victim.pid is not None  # the shard answers this call after its first rollout
+            watched = Watched([victim.pid])
             os.kill(victim.pid, signal.SIGKILL)
-            while victim.is_alive():
-                pass
+            watched.await_end()
             of_shard = (rollout for rollout in rollouts if rollout.shard == 1)
             assert next(of_shard).lost == ()
             rollout = next(of_shard)

@@ -116,12 +116,12 @@ def test_many_restarts_wait_for_a_stopped_server_or_template_and_delay_no_other_
 
 
 def test_a_server_that_does_not_answer_a_restart_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forkserver, "_PATIENCE", 0.1)
     with Pool(counting(2), faults=AT_ONCE, start_timeout=None) as pool:
         pool.reset()
         server = server_of(pool)
         watched = Watched([server])
         with stopped(server):
+            monkeypatch.setattr(forkserver, "_PATIENCE", 1.0)  # only now, because a busy machine forks slowly
             kill(pool, 1)
             pool.step([1, 1])
             assert pool.step([1, 1]).rewards.tolist() == [1, 0]  # the reset of the restarted env
