@@ -88,7 +88,10 @@ bool WorkerLoop::run_commands() {
     while (!closed_ && next_command()) {
       execute(command_);
       command_.count = 0;
-      if (port_.is_due(now_)) port_.publish(false, now_);
+      if (port_.is_due(now_)) {
+        port_.publish(false, now_);
+        has_published_ = true;
+      }
     }
     // The CPU time is noted before the results are published, so that a reader of the results finds it.
     if (cpu_meter_.is_due(now_)) add(meter_.cpu_ns, cpu_meter_.used(now_, port_.spun()));
@@ -100,7 +103,11 @@ bool WorkerLoop::run_commands() {
 
 // Takes the next command, which is for one env. A record in the ring may have commands for several.
 bool WorkerLoop::next_command() {
-  if (rest_.count == 0 && !port_.pop(rest_)) return false;
+  if (rest_.count == 0) {
+    if (!port_.pop(rest_)) return false;
+    // The caller may have waited for what was published, and then sent this: it did not begin when the last one ended.
+    if (std::exchange(has_published_, false)) now_ = now_ns();
+  }
   command_ = rest_;
   rest_.count -= std::min(rest_.count, plan_.width);  // the count of a message is 1, whatever the width
   rest_.env += plan_.width;

@@ -221,9 +221,10 @@ class WorkerLoop {
   std::vector<Column> log_actions_;
   Records* records_;
 
-  Command command_{};      // the command that is executed; its `count` is 0 if there is none
-  Command rest_{};         // the commands of the same record that come next; its `count` is 0 if there are none
-  std::uint64_t now_ = 0;  // the time in ns when the last task ended
+  Command command_{};           // the command that is executed; its `count` is 0 if there is none
+  Command rest_{};              // the commands of the same record that come next; its `count` is 0 if there are none
+  bool has_published_ = false;  // whether results were published since the latest record
+  std::uint64_t now_ = 0;       // the time in ns when the last task ended
   // Whether the current command has stepped its env, and the time in ns of resets and renewals within the command. The
   // durations of steps exclude this time.
   bool has_stepped_ = false;
