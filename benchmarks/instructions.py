@@ -102,9 +102,8 @@ def make_sb3() -> Any:
 
 def of_tasks(steps: int) -> None:
     task = remuda.Task("null", NullEnv, success=lambda _: True, max_steps=steps)
-    options: Any = {"num_envs": NUM_ENVS, "min_envs": NUM_ENVS, "progress": False, **OPTIONS}
-    del options["log_advice"]
-    remuda.evaluate_tasks(lambda obs: ACTIONS, [task], episodes=NUM_ENVS, **options)
+    counts: Any = {"episodes": NUM_ENVS, "num_envs": NUM_ENVS, "min_envs": NUM_ENVS}
+    remuda.evaluate_tasks(lambda obs: ACTIONS, [task], progress=False, **counts, **OPTIONS)
 
 
 CASES: dict[str, tuple[str, Callable[[int], None]]] = {

@@ -376,6 +376,26 @@ def test_a_unit_may_end_at_its_first_success(success: Any) -> None:
         assert [(row["success"], row["length"], row["terminated"]) for row in results.rows] == [expected] * 3
 
 
+@pytest.mark.parametrize("space", [spaces.MultiBinary(2), spaces.MultiDiscrete([2, 2])], ids=str)
+def test_the_choices_of_actions_with_several_numbers_are_checked(space: Any) -> None:
+    class Several(Walk):
+        def __init__(self) -> None:
+            super().__init__()
+            self.action_space = space
+
+        def step(self, action: Any) -> Any:
+            assert action.tolist() == [0, 1]
+            return super().step(np.zeros(2))
+
+    def act(last: int, obs: Any) -> Any:
+        return np.tile(np.array([0, last], space.dtype), (len(obs), 1))
+
+    tasks = [Task("several", Several)]
+    assert not serially(partial(act, 1), tasks, episodes=2).faulted
+    with pytest.raises(remuda.InvalidActionError, match=r"expected 0 <= action <= 1 at actions\[1\], got 2"):
+        serially(partial(act, 2), tasks, episodes=2)
+
+
 @pytest.mark.parametrize("nested", [False, True])
 def test_each_task_has_its_own_choices_in_any_order(nested: bool) -> None:
     few, many = Task("few", partial(Chosen, 3, nested)), Task("many", partial(Chosen, 7, nested))

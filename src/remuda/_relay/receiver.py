@@ -15,6 +15,7 @@ from remuda._relay.log import logger, print_error_of_handler
 from remuda._relay.records import MAX_BYTES, SentWarning
 from remuda._system.forks import fork_safe_lock
 from remuda._system.sockets import socket_pair, wait_readable
+from remuda._wire.exceptions import text_of
 
 ShownWarnings: TypeAlias = dict[str, dict[Any, Any]]  # by file: its registry of shown warnings, for `warn_explicit`
 
@@ -122,8 +123,8 @@ class Relay:
             text = (
                 "something from a worker that cannot be unpickled here was dropped, in place of a log record (%s: %s)"
             )
-            error.__traceback__ = None  # a handler may keep the record, and must not keep the pool with it
-            logger.warning(text, type(error).__name__, error)
+            # Texts only: a handler may keep the record, and must not keep the pool with the error's frames.
+            logger.warning(text, type(error).__name__, text_of(error))
             return
         try:
             if isinstance(sent, SentWarning):

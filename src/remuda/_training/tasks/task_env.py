@@ -116,9 +116,10 @@ class TaskEnv(gymnasium.Env[Any, Any]):
         self.env, self._task = env, index
         actions = SpaceCodec(env.action_space)
         self._actions = actions if any(column.choices is not None for column in actions.columns) else None
-        # The bounds of the choice if the action is only one, which is checked much faster than others.
-        choices = actions.columns[0].choices if actions.is_single_column else None
-        self._bounds = None if choices is None or np.ndim(choices[0]) else (int(choices[0]), int(choices[1]))
+        # The bounds of the choice if the action is only one number, which is checked much faster than others.
+        self._bounds: tuple[int, int] | None = None
+        if actions.is_single_column and (column := actions.columns[0]).shape == () and column.choices is not None:
+            self._bounds = int(column.choices[0]), int(column.choices[1])
         metadata = getattr(env, "metadata", None) or {}
         self._recorder = VideoRecorder(env.render, metadata.get("render_fps"))
 
