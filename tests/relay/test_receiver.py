@@ -94,9 +94,9 @@ def test_later_records_arrive_after_an_interrupted_handler(log_records: list[Any
             logging.getLogger("test.env").info(text)
 
     reaction(interrupt)
-    with Pool(counting(1), num_workers=None) as pool:  # its end waits until the worker has logged "two"
-        with pytest.raises(KeyboardInterrupt):
-            pool.apply(log_twice)
+    # The pool's end, after the exception, waits until the worker has logged "two".
+    with Pool(counting(1), num_workers=None) as pool, pytest.raises(KeyboardInterrupt):
+        pool.apply(log_twice)
     assert texts(log_records) == ["two"]
 
 
