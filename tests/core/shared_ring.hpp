@@ -1,10 +1,12 @@
 // A ring for tests. Its counters start at a given value, so that a test can make them wrap around.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <thread>
 
 #include "ipc/ring.hpp"
 
@@ -30,3 +32,14 @@ class SharedRing {
   std::unique_ptr<void, Free> memory_;
   std::uint32_t capacity_;
 };
+
+// Waits for the next record. Returns false if the producer has ended and all records were read.
+template <class T>
+bool await_record(remuda::RingConsumer<T>& consumer, T& record, const std::atomic<bool>& has_ended) {
+  for (;;) {
+    const bool is_last_look = has_ended.load(std::memory_order_acquire);
+    if (consumer.pop(record)) return true;
+    if (is_last_look) return false;
+    std::this_thread::yield();
+  }
+}

@@ -12,6 +12,7 @@
 #include "ipc/ringer.hpp"
 #include "pool/workers/pool_bell.hpp"
 #include "random.hpp"
+#include "trials.hpp"
 #include "waiting.hpp"
 
 #if REMUDA_LINUX
@@ -31,15 +32,16 @@ TEST(no_wake_up_is_lost_and_the_bell_publishes_what_was_written_before_it) {
     for (std::uint32_t count : {0U, 0xffffff80U, 0xffffffffU, 0x7fffff80U}) {
       Bell bell{};
       bell.notified = count;
-      constexpr std::uint32_t kTurns = 3000;
+      constexpr std::uint32_t kOver = 0xffffffff;
       std::atomic<std::uint32_t> turn{0};
       std::vector<std::uint64_t> written(ringers);
       std::vector<std::thread> threads;
       for (std::uint32_t r = 0; r < ringers; ++r) {
         threads.emplace_back([&, r] {
           Random random(100 * ringers + r);
-          for (std::uint32_t i = 1; i <= kTurns; ++i) {
+          for (std::uint32_t i = 1;; ++i) {
             while (turn.load(std::memory_order_acquire) < i) std::this_thread::yield();
+            if (turn.load() == kOver) return;
             idle(random.below(600));
             written[r] = i;
             notify(bell);
@@ -49,14 +51,17 @@ TEST(no_wake_up_is_lost_and_the_bell_publishes_what_was_written_before_it) {
       Random random(5);
       SharedCores cores{};
       const SpinPolicy spins(cores, 0, std::chrono::microseconds(50));
-      for (std::uint32_t i = 1; i <= kTurns; ++i) {
+      std::uint32_t turns = 0;
+      for (const Trials trials(3000); trials.go_on(turns);) {
+        const std::uint32_t i = ++turns;
         turn.store(i, std::memory_order_release);  // the ringers may write again
         idle(random.below(600));
         wait_until(bell, count + i * ringers, i % 4 == 0 ? spins : no_spinning());
         for (const std::uint64_t value : written) CHECK_EQ(value, i);
       }
+      turn = kOver;
       for (std::thread& thread : threads) thread.join();
-      CHECK_EQ(bell.notified.load(), count + kTurns * ringers);
+      CHECK_EQ(bell.notified.load(), count + turns * ringers);
     }
   }
 }
@@ -177,26 +182,31 @@ TEST(rings_are_delayed_while_the_waiter_waits_for_all) {
 }
 
 TEST(a_sleeper_who_wants_all_is_woken_by_the_last_of_several) {
-  constexpr std::uint32_t kRingers = 3, kBits = 20, kTurns = 500;
+  constexpr std::uint32_t kRingers = 3, kBits = 20;
   Bell bell{}, start{};
+  std::atomic<bool> is_over{false};
   std::vector<std::thread> ringers;
   for (std::uint32_t r = 0; r < kRingers; ++r) {
     ringers.emplace_back([&] {
       Ringer ringer(&bell);
-      for (std::uint32_t turn = 1; turn <= kTurns; ++turn) {
-        while (!reached(start, turn)) std::this_thread::yield();
+      for (std::uint32_t turn = 1;; ++turn) {
+        while (!reached(start, turn) && !is_over) std::this_thread::yield();
+        if (is_over) return;
         for (std::uint32_t i = 1; i < kBits; ++i) ringer.ring_for_some(1);
         ringer.ring_for_all(1);
       }
     });
   }
-  for (std::uint32_t turn = 1; turn <= kTurns; ++turn) {
+  std::uint32_t turn = 0;
+  for (const Trials trials(500); trials.go_on(turn);) {
+    ++turn;
     want_all(bell, turn % 3 != 0);
     notify(start);
     const std::uint32_t target = turn * kRingers * kBits;
     wait_until(bell, target);
     CHECK_EQ(bell.notified.load(), target);
   }
+  is_over = true;
   for (std::thread& ringer : ringers) ringer.join();
 }
 

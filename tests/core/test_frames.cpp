@@ -6,6 +6,7 @@
 #include "pool/batches/frames.hpp"
 #include "random.hpp"
 #include "shared_ring.hpp"
+#include "trials.hpp"
 
 using namespace remuda;
 
@@ -24,11 +25,12 @@ TEST(a_held_frame_is_given_back_once) {
 // The pool's thread takes and fills frames, and other threads read and drop them. If a frame became free too early, its
 // reader would see it change. If a frame were lost, the test would hang until its timeout.
 TEST(nobody_writes_a_frame_that_somebody_holds) {
-  constexpr std::uint32_t kHolders = 3, kTurns = 4000;
+  constexpr std::uint32_t kHolders = 3;
   for (std::uint32_t frames : {1, 3, 64}) {
     auto book = std::make_shared<FrameBook>(frames);
     std::vector<std::vector<std::uint64_t>> contents(frames, std::vector<std::uint64_t>(16));
     std::vector<std::atomic<int>> hands(frames);
+    std::atomic<bool> is_over{false};
 
     struct Held {
       HeldFrame* lender;
@@ -44,8 +46,7 @@ TEST(nobody_writes_a_frame_that_somebody_holds) {
         Random random(h);
         auto consumer = rings[h].consumer();
         Held held;
-        for (std::uint32_t i = 0; i < kTurns; ++i) {
-          while (!consumer.pop(held)) std::this_thread::yield();
+        while (await_record(consumer, held, is_over)) {
           idle(random.below(100));
           for (std::uint64_t word : contents[held.frame]) CHECK_EQ(word, held.value);
           CHECK_EQ(hands[held.frame].exchange(0, std::memory_order_relaxed), 1);
@@ -55,7 +56,8 @@ TEST(nobody_writes_a_frame_that_somebody_holds) {
     }
     std::vector<RingProducer<Held>> producers;
     for (auto& ring : rings) producers.push_back(ring.producer());
-    for (std::uint64_t i = 0; i < kTurns * kHolders; ++i) {
+    const Trials trials(12'000);
+    for (std::uint64_t i = 0; trials.go_on(i); ++i) {
       while (!book->any_free()) std::this_thread::yield();
       std::uint32_t frame = book->take();
       CHECK_EQ(hands[frame].exchange(1, std::memory_order_relaxed), 0);
@@ -67,6 +69,7 @@ TEST(nobody_writes_a_frame_that_somebody_holds) {
       producer.push({held, frame, i});
       producer.publish();
     }
+    is_over = true;
     for (std::thread& holder : holders) holder.join();
     CHECK(book->all_back());
   }

@@ -12,6 +12,7 @@
 #include "random.hpp"
 #include "record.hpp"
 #include "shared_ring.hpp"
+#include "trials.hpp"
 
 using namespace remuda;
 
@@ -165,34 +166,36 @@ TEST(two_threads_agree_on_every_record_and_its_blob) {
   };
   constexpr std::uint64_t kLargest = 8 * (1 + 4) + 4 * 64;
   for_every_ring([&](const SharedRing<Record>& records) {
-    const std::uint64_t total = 500 * std::min<std::uint64_t>(40, records.capacity() + 1);
+    const Trials trials(500 * std::min<std::uint64_t>(40, records.capacity() + 1));
+    std::atomic<bool> is_over{false};
+    std::uint64_t written = 0, seen = 0;
     BlobRing blobs(kLargest + 13 * records.capacity());
     std::thread thread([&] {
       Random random(2);
       auto producer = records.producer();
       auto writer = blobs.writer();
-      for (std::uint64_t i = 0; i < total; ++i) {
+      for (; trials.go_on(written); ++written) {
         if (producer.full()) producer.publish();
         while (producer.full()) std::this_thread::yield();
-        while (write(writer, expected(i)) == 0) {
+        while (write(writer, expected(written)) == 0) {
           producer.publish();  // the reader gives the room of published blobs back
           std::this_thread::yield();
         }
-        producer.push(Record(i));
+        producer.push(Record(written));
         if (random.below(4) == 0) producer.publish();
       }
       producer.publish();
+      is_over = true;
     });
     auto consumer = records.consumer();
     auto reader = blobs.reader();
     Record record;
-    for (std::uint64_t i = 0; i < total; ++i) {
-      while (!consumer.pop(record)) std::this_thread::yield();
-      CHECK(record == Record(i));
-      CHECK(read(reader) == expected(i));
+    for (; await_record(consumer, record, is_over); ++seen) {
+      CHECK(record == Record(seen));
+      CHECK(read(reader) == expected(seen));
     }
     thread.join();
-    CHECK(consumer.empty());
+    CHECK_EQ(seen, written);
   });
 }
 

@@ -43,6 +43,17 @@ def test_records_arrive_even_if_results_keep_coming(log_records: list[Any]) -> N
     assert texts(log_records) == ["stepping"] * steps
 
 
+def test_records_arrive_before_an_answer_that_needs_no_wait(log_records: list[Any]) -> None:
+    with Pool(hooked(2, call=log("poked")), num_workers=1) as pool:
+        pool.reset()
+        for i in range(1, 40):
+            call = pool.call_async("poke")
+            while not call.done:  # the watchdog limits this loop
+                pass
+            call.result()
+            assert texts(log_records) == ["poked"] * i
+
+
 def test_records_and_warnings_of_a_step_arrive_before_its_result(log_records: list[Any]) -> None:
     def step(env: Any, action: Any) -> None:
         logging.getLogger("test.env").info("%d of %d", env.total_steps, env.tag)

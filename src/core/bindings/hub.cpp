@@ -220,6 +220,7 @@ void bind_hub(nb::module_& m) {
       .def("decide", deciding<&Hub::decide>, "function"_a)
       .def("take_events", from_within<&Hub::take_events>)
       .def("log", &Hub::log, "is_apart"_a = false)
+      .def("log_news", &Hub::log_news)
       .def("note_logged", &Hub::note_logged)
       .def("in_turn", in_series<&Hub::in_turn>, "function"_a, "part"_a.none())
       .def_prop_ro("is_in_turn", [](Hub& hub) { return hub.lock().is_mine(); })

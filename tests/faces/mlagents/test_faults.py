@@ -98,7 +98,7 @@ def test_a_death_after_a_reset_interrupts_only_agents_of_the_new_episode(begun: 
     ("accident", "options"),
     [
         *((unity(error), {"backend": "thread"}) for error in UNITY_ERRORS),
-        (stop_myself, {"faults": FaultPolicy("restart", step_timeout=0.3)}),
+        (stop_myself, {"faults": FaultPolicy("restart", step_timeout=3)}),
     ],
 )
 def test_unity_exceptions_and_missed_deadlines_restart_the_env(

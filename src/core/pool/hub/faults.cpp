@@ -41,7 +41,7 @@ void Hub::decide(nb::handle function) {
   };
   const AtEnd at_end{*this};
   ++decisions_;
-  if (nb::cast<bool>(function())) has_news_ = true;
+  if (nb::cast<bool>(function())) ++faults_;
 }
 
 // -- log records -------------------------------------------------------------------------------------------
@@ -72,19 +72,14 @@ void Hub::log(bool is_apart) {
   }
 }
 
-// Emits the log records that belong before the results so far. Returns whether there may have been some. Meanwhile the
-// state of the hub may have changed.
 bool Hub::log_news() {
-  const std::uint32_t sent = workers_.records_sent();
-  if (!has_news_ && sent == records_logged_) return false;
-  has_news_ = false;
-  records_logged_ = sent;
-  try {
+  const News news{faults_, workers_.records_sent()};
+  if (news == logged_) return false;
+  if (lock_.is_mine())
     lock_.run_outside([this] { log(false); });
-  } catch (...) {
-    has_news_ = true;  // a signal handler has raised, and records may be left
-    throw;
-  }
+  else
+    log(false);
+  logged_ = news;  // only now, because a thread that finds no news does not wait for the one that emits them
   return true;
 }
 

@@ -107,6 +107,9 @@ class Hub {
   // Calls `Callbacks::log`, unless another thread does so. `is_apart`: this thread does nothing else, so calls of the
   // pool in its log handlers wait for their turn, and refuse no other calls.
   void log(bool is_apart);
+  // Emits the log records that belong before the results and answers so far. Returns whether there may have been some.
+  // Meanwhile the state of the hub may have changed.
+  bool log_news();
   // Notes that `Callbacks::log` has emitted one record.
   void note_logged() { emission_.progress(); }
 
@@ -242,7 +245,6 @@ class Hub {
   void forget_rollout(std::uint32_t number);
 
   void find_late(Clock::time_point now);
-  bool log_news();
   void wake_callers() {
     if (const std::uint32_t needed = sleeps_for_) bell_.wake(needed);
   }
@@ -252,10 +254,15 @@ class Hub {
   // The number of results for which a thread sleeps on the bell, and the number of other threads that wait until it has
   // woken up. Both are 0 if there are none. A thread may change them without the turn when it has woken up.
   std::atomic<std::uint32_t> sleeps_for_{0}, followers_{0};
-  std::uint64_t decisions_ = 0;        // the number of calls of `decide`
-  bool is_undecided_ = false;          // whether a failure or a renewal that is due has arrived after the last decision
-  std::atomic<bool> has_news_{false};  // whether a decision was made after the last call of `Callbacks::log`
-  std::uint32_t records_logged_ = 0;   // the records that workers had sent before that call
+  std::uint64_t decisions_ = 0;  // the number of calls of `decide`
+  bool is_undecided_ = false;    // whether a failure or a renewal that is due has arrived after the last decision
+  std::uint64_t faults_ = 0;     // the number of decisions with log records
+  struct News {                  // numbers that only grow
+    std::uint64_t faults;
+    std::uint32_t records;  // those of workers
+    bool operator==(const News&) const = default;
+  };
+  News logged_{};  // what had happened before a call of `Callbacks::log` that has returned
   std::shared_ptr<Arena> arena_;
   const Plan plan_;
   std::shared_ptr<Lendings> lendings_;

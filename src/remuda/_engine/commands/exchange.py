@@ -212,7 +212,9 @@ class Exchange:
             slice_ends = time.monotonic() + _SLICE
             self.attend_until(slice_ends if deadline is None else min(deadline, slice_ends))
             if deadline is not None and time.monotonic() >= deadline:
-                return
+                break
+        if self._running.is_there:  # the answers may have come before the first look at the call
+            self._running.hub.log_news()
 
     # -- closing -----------------------------------------------------------------------------------------
 
