@@ -179,6 +179,7 @@ MUTANTS = (
     *_mutants(
         "turn",
         ("LOGS_INSIDE", STUCK, "a thread that has the turn emits records"),
+        ("SEEN_FIRST", ASSERTION, "a thread says that records are emitted, then emits them"),
         size=("PARTS", "FAULTS", "LOCKS"),
     ),
     *_mutants(

@@ -38,7 +38,8 @@ byte sleeps_for, followers;
 byte rung[THREADS];    // the rings of the bell since the thread has read its count; 2 stands for more, too
 byte sleeper, target;  // the thread that sleeps on the bell
 byte visible[2], ready[2], pending[2], events;
-bool urgent, has_news;
+bool urgent;
+byte seen;             // the decisions before a call of `log_news` that has ended
 byte emitter;
 bool in_handler;       // the emitter is in a log handler
 bool undecided;        // a fault has arrived on which the supervisor has not decided
@@ -61,7 +62,6 @@ bool may_raise = true;
 byte inside;           // the threads between taking and giving up the turn
 byte unlogged, logged; // the records of decisions; `unlogged` are those that no thread has begun to emit
 byte decisions;        // that have a record
-bool logs[THREADS];    // the thread emits records, or is about to
 bool has_closed, b_ended, ended;
 
 // -- Turn --------------------------------------------------------------------------------------------------------------
@@ -421,7 +421,10 @@ inline log() {
 
 // Hub::log_news
 inline log_news() {
-  atomic { has_news = false; logs[me] = true; lets_in[me] = true };
+  atomic { news = decisions; lets_in[me] = true };
+#ifdef SEEN_FIRST
+  seen = news;
+#endif
 #ifdef LOGS_INSIDE
   log();
 #else
@@ -431,10 +434,9 @@ inline log_news() {
 #endif
   atomic {
     if
-    :: !is_lost -> lets_in[me] = false
+    :: !is_lost -> lets_in[me] = false; seen = news
     :: else
-    fi;
-    logs[me] = false
+    fi
   }
 }
 
@@ -530,8 +532,8 @@ inline wait_from(part) {
 #ifdef ROW_FIRST
      :: is_over(part) -> break
 #else
-     :: is_over(part) && has_news -> log_news()
-     :: is_over(part) && !has_news -> break
+     :: is_over(part) && decisions != seen -> log_news()
+     :: is_over(part) && decisions == seen -> break
 #endif
      :: else ->
         if
@@ -566,8 +568,8 @@ inline take(part) {
   atomic {
     if
     :: part == 0 && (ready[0] > 0 || urgent) ->
-       // No row precedes its record.
-       assert(logged == decisions || logs[B] || logs[LOGGER] || logs[LOGGER_2])
+       // No row precedes its record, unless another thread emits records and a log handler takes long.
+       assert(logged == decisions || emitter != NOBODY)
     :: else
     fi;
     pending[part] = pending[part] - ready[part];
@@ -579,7 +581,7 @@ inline take(part) {
   }
 }
 
-#define locals byte needed, other, taken; bool must_wait, is_refused, is_lost, runs_close, closes_now, waits, was_inside, was_deciding
+#define locals byte needed, other, taken, news; bool must_wait, is_refused, is_lost, runs_close, closes_now, waits, was_inside, was_deciding
 
 proctype CallerA() {
   byte me = A;
@@ -691,7 +693,7 @@ proctype Supervisor() {
        :: events > 0 ->
           ready[0] = ready[0] + events;
           urgent = urgent || pending[0] > ready[0];
-          unlogged++; decisions++; has_news = true;
+          unlogged++; decisions++;
           events = 0
        :: else
        fi;
@@ -714,7 +716,7 @@ proctype Supervisor() {
      leave()
 #if LOGGERS > 0
   :: !watch_closed && unlogged > 0 && left_to_start > 0 ->
-     atomic { left_to_start--; logs[LOGGER + left_to_start] = true; run Logger(LOGGER + left_to_start) }
+     atomic { left_to_start--; run Logger(LOGGER + left_to_start) }
 #endif
   od;
   supervisor_ended = true
@@ -728,7 +730,6 @@ proctype Logger(byte me) {
   log_thread = me;
 #endif
   log();
-  logs[me] = false;
 #ifdef LOGGER_UNGUARDED
   log_thread = NOBODY
 #endif
