@@ -89,7 +89,7 @@ def live(options: dict[str, Any], kills: random.Random | None) -> Any:
         ("disabled", False, 0),
         ("background", False, 2),
     ],
-    start_method=["fork", "forkserver", "spawn"],
+    start_method=["fork", "forkserver", *["spawn"] * bool(MINUTES)],  # a spawned successor costs half a CPU second
     seeding=["gymnasium", "per_episode"],
     workers=[None, 2],
     renew_every=[None, 3],
