@@ -204,11 +204,14 @@ def test_wrong_seeds_and_options(arguments: dict[str, Any], error: type[Exceptio
         ({"num_workers": 4}, ValueError, "from 1 to 3 .*got 4"),
         ({"num_workers": "many"}, ValueError, "got 'many'"),
         ({"num_workers": 1.0}, ValueError, "got 1.0"),
+        ({"num_workers": True}, ValueError, "got True"),
         ({"backend": "cloud"}, ValueError, "backend to be one of .* got 'cloud'"),
         ({"autoreset": "never"}, ValueError, "autoreset to be one of .* got 'never'"),
         ({"autoreset": Enum("Mode", "SAME_STEP").SAME_STEP}, ValueError, "autoreset to be one of"),  # type: ignore[attr-defined]
         ({"autoreset": ["next_step"]}, ValueError, "autoreset to be one of"),
         ({"faults": "retry"}, ValueError, "faults to be 'raise', 'restart' or a FaultPolicy, got"),
+        ({"faults": None}, TypeError, "faults to be"),
+        ({"faults": {"on_fault": "raise"}}, TypeError, "faults to be"),
         ({"faults": True}, TypeError, "faults to be 'raise', 'restart' or a FaultPolicy, got"),
         ({"seeding": "often"}, ValueError, r"seeding to be one of \('gymnasium', 'per_episode'\), got 'often'"),
         ({"frames": 0}, ValueError, "frames.* got 0"),
@@ -301,15 +304,6 @@ def test_step_before_reset() -> None:
         with pytest.raises(StateError, match="got envs 0, 2;"):
             pool.step([0, 0, 0])
         assert_untouched(pool)
-
-
-def test_recv_before_send() -> None:
-    with Pool(counting(2), backend="serial") as pool:
-        with pytest.raises(StateError, match="expected envs in flight, got none: recv follows send"):
-            pool.recv()
-        pool.reset()
-        with pytest.raises(StateError, match="got none"):
-            pool.recv(timeout=0)
 
 
 def test_send_twice() -> None:
