@@ -81,20 +81,20 @@ def test_a_childs_batch_keeps_its_values_while_the_pool_steps() -> None:
 
 def test_parent_and_child_do_not_see_each_others_writes() -> None:
     def write() -> list[Any]:
-        before = arrays(batch)
-        batch.obs[:] = -7
-        batch.rewards[:] = -7
+        before = [arrays(batch), rollout.obs.copy(), rollout.actions.copy(), rollout.rewards.copy()]
+        batch.obs[:] = batch.rewards[:] = rollout.obs[:] = -7
         return [before, arrays(batch)]
 
     with begun(counting(3)) as pool:
+        rollout = fill(pool.rollout(3), 1)
         batch = pool.step([1, 2, 3])
-        before = arrays(batch)
+        before = [arrays(batch), rollout.obs.copy(), rollout.actions.copy(), rollout.rewards.copy()]
         child = Child(write)
-        batch.obs[:] = -8
+        batch.obs[:] = rollout.obs[:] = -8
         seen, written = child.ask()
         np.testing.assert_equal(seen, before)
         assert (written[0] == -7).all() and (written[1] == -7).all()
-        assert (batch.obs == -8).all() and batch.rewards.tolist() == [1, 2, 3]
+        assert (batch.obs == -8).all() and (rollout.obs == -8).all() and batch.rewards.tolist() == [1, 2, 3]
         assert pool.step([4, 5, 6]).rewards.tolist() == [4, 5, 6]
 
 

@@ -6,7 +6,6 @@ deadline.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -194,13 +193,3 @@ def test_a_pool_is_closed_while_an_env_hangs(hang: Hang) -> None:
 def test_the_serial_backend_has_no_deadlines() -> None:
     with pytest.raises(ValueError, match=r"backend='serial': only a process can be stopped"):
         Pool(counting(1), backend="serial", faults=FaultPolicy(step_timeout=1))
-
-
-def test_no_thread_is_left_by_a_hang_that_ends(hang: Hang) -> None:
-    before = set(threading.enumerate())
-    with in_threads(hanging(2, hang, "step"), "restart", 1, step_timeout=LIMIT) as pool:
-        assert pool.step([1, 1]).truncations.any()
-        hang.let_go()
-    for thread in set(threading.enumerate()) - before:
-        thread.join()
-    assert sys.getrefcount(hang.hung) < 10
