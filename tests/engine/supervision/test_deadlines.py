@@ -84,13 +84,6 @@ def test_waiting_for_a_successor_does_not_count_for_a_deadline(tmp_path: Path) -
 # -- messages too large for a socket's buffer --------------------------------------------------------------
 
 
-def stop_within_an_answer(pool: Pool) -> None:
-    """Stops worker 1."""
-    pid = pids_of(pool)[1]
-    await_sleep(pid)  # the worker sleeps until the pool reads the rest of its answer
-    os.kill(pid, signal.SIGSTOP)
-
-
 LONG = 10**7
 TEXTS = [TextEnv, lambda: TextEnv(times=LONG)]
 
@@ -103,7 +96,9 @@ def test_a_worker_that_stops_within_an_answer_or_before_a_message_misses_its_dea
             pool.send(("a", "b"))
         if phase == "call":
             call = pool.apply_async(lambda env: "b" * LONG, env_ids=[1])
-        stop_within_an_answer(pool)
+        pid = pids_of(pool)[1]
+        await_sleep(pid)  # the worker sleeps until the pool reads the rest of its answer
+        os.kill(pid, signal.SIGSTOP)
         if phase == "message":
             call = pool.call_async("repeat", bytes(LONG), env_ids=[1])
         with pytest.raises(EnvTimeoutError, match=f"longer than {name}={LIMIT} s") as raised:
