@@ -168,14 +168,6 @@ def test_without_a_free_frame_the_copy_waits(gpu: Gpu) -> None:  # noqa: F811
         assert [tensors.rewards.values().tolist() for tensors in held] == [[0, 0], [1, 1]]
 
 
-def test_a_blocking_copy_is_complete_when_it_returns(gpu: Gpu) -> None:  # noqa: F811
-    with begun(counting(2), backend="serial", frames=2) as pool:
-        tensors = pool.step([8, 9]).to("cuda")
-        assert tensors.obs.values()[:, 3].tolist() == [8, 9]
-        assert tensors.env_ids.values().tolist() == [0, 1]
-        assert not is_leased(pool)
-
-
 def test_the_pools_memory_is_page_locked_once_until_it_is_freed(gpu: Gpu) -> None:  # noqa: F811
     pool = Pool(counting(2), backend="serial")
     pool.reset().to("cuda")

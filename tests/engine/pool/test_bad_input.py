@@ -306,21 +306,6 @@ def test_step_before_reset() -> None:
         assert_untouched(pool)
 
 
-def test_send_twice() -> None:
-    with begun(counting(3), backend="serial") as pool:
-        pool.send([1, 2], env_ids=[0, 2])
-        with pytest.raises(StateError, match="expected envs whose last result was received, but env 2 is in flight"):
-            pool.send([5, 6], env_ids=[1, 2])
-        calls: list[Callable[[], Any]] = [lambda: pool.step([1, 2, 3]), pool.reset]
-        for call in calls:
-            with pytest.raises(StateError, match="in flight"):
-                call()
-        assert pool.pending == 2
-        batch = pool.recv()
-        assert dict(zip(batch.env_ids.tolist(), batch.rewards.tolist(), strict=True)) == {0: 1, 2: 2}
-        assert pool.get_attr("total_steps") == [1, 0, 1]
-
-
 def test_recv_with_impossible_limits() -> None:
     wrong: list[dict[str, Any]] = [{"min_envs": number} for number in (-1, 1.5, 4)]
     wrong += [{"max_envs": -1}, {"max_envs": "a"}, {"timeout": "soon"}, {"timeout": float("nan")}, {"order": "random"}]
