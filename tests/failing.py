@@ -100,3 +100,9 @@ def assert_goes_on_without(pool: Pool, failed: int) -> None:
     assert pool.reset(env_ids=[failed]).env_ids.tolist() == [failed]
     pool.request_obs()
     assert pool.recv().env_ids.tolist() == list(range(pool.num_envs))
+
+
+def formula(seed: int, env_id: int, n: int) -> int:
+    """Returns the seed of an env's n-th episode, or of its n-th rebuild, by the formula in docs/pool.md."""
+    (state,) = np.random.SeedSequence(seed, spawn_key=(env_id, n)).generate_state(1)
+    return int(state) % 2**31

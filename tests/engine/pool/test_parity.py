@@ -395,14 +395,10 @@ MULTI_BINARIES = st.one_of(st.integers(1, 5), st.lists(st.integers(1, 3), min_si
 ARRAYS = st.one_of(boxes(), discretes(), multi_discretes(), MULTI_BINARIES)
 
 
-def _graph(node: spaces.Space[Any], edge: spaces.Space[Any] | None) -> spaces.Graph:
-    return spaces.Graph(node, edge)
-
-
 OBJECTS = st.one_of(
     st.builds(spaces.Text, st.integers(1, 12), charset=st.sampled_from(["abc", "äöü😀", "01"])),
     st.builds(
-        _graph,
+        lambda node, edge: spaces.Graph(node, edge),
         st.sampled_from([spaces.Box(-1, 1, (2,)), spaces.Discrete(3)]),
         st.sampled_from([None, spaces.Box(0, 1, (1,), np.float64), spaces.Discrete(4)]),
     ),
