@@ -23,7 +23,6 @@ from remuda import (
     Pool,
     RemoteTraceback,
     RemudaError,
-    StateError,
 )
 
 
@@ -293,17 +292,6 @@ def test_a_factory_that_cannot_be_pickled() -> None:
 
 
 # -- calls in a wrong state ------------------------------------------------------------------------------
-
-
-def test_step_before_reset() -> None:
-    with Pool(counting(3), backend="serial") as pool:
-        for call in (lambda: pool.step([0, 0, 0]), lambda: pool.send([0, 0, 0]), pool.request_obs):
-            with pytest.raises(StateError, match=r"expected envs that have been reset, got envs 0-2; call reset"):
-                call()
-        pool.reset(env_ids=[1])
-        with pytest.raises(StateError, match="got envs 0, 2;"):
-            pool.step([0, 0, 0])
-        assert_untouched(pool)
 
 
 def test_recv_with_impossible_limits() -> None:
