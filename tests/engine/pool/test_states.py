@@ -36,12 +36,6 @@ TAXI = "Taxi-v4" if "Taxi-v4" in gymnasium.registry else "Taxi-v3"  # Gymnasium 
 FNS = (take, put)
 
 
-def reset_and_put(env: Any, state: Any) -> None:
-    """Resets the env. The states of wrappers, such as TimeLimit's number of steps, are restored afterwards."""
-    env.reset()
-    put(env, state)
-
-
 def walks(num_envs: int, kind: Callable[[int], Any] = SavingWalkEnv, limit: int = 8) -> list[Any]:
     return [lambda tag=tag: TimeLimit(kind(tag), limit) for tag in range(num_envs)]
 
@@ -97,7 +91,8 @@ def test_an_env_continues_from_a_state(mode: Any) -> None:
         (SavingWalkEnv, None, "get_state"),
         (CloningWalkEnv, None, "clone_state"),
         (WalkEnv, FNS, "state_fns"),
-        (WalkEnv, (take, reset_and_put), "state_fns"),
+        # the states of wrappers, such as TimeLimit's number of steps, are restored after the reset
+        (WalkEnv, (take, lambda env, state: (env.reset(), put(env, state))), "state_fns"),
         (WalkEnv, "attributes", "attributes"),
         (EzEnv, "attributes", "attributes"),
         (lambda tag: Recent(SavingWalkEnv(tag)), None, "get_state"),
