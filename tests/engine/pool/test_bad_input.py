@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from enum import Enum
 from typing import Any
@@ -11,15 +10,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from old_gymnasium import GYMNASIUM_MODES
-from pool_envs import CountingEnv, NestedEnv, SampleEnv, begun, counting, hooked
+from pool_envs import NestedEnv, SampleEnv, begun, counting
 
 from remuda import (
     ClosedError,
     CrashDir,
-    EnvError,
     FaultPolicy,
     InvalidActionError,
-    InvalidEnvError,
     Pool,
     RemoteTraceback,
     RemudaError,
@@ -284,13 +281,6 @@ def test_a_pool_without_envs_is_refused() -> None:
         Pool([], num_workers=None)
 
 
-def test_a_factory_that_cannot_be_pickled() -> None:
-    secret = (i for i in range(3))
-    with pytest.raises(InvalidEnvError, match=r"expected env_fns that can be pickled.*backend='thread'") as raised:
-        Pool([CountingEnv, lambda: secret], num_workers=None)
-    assert isinstance(raised.value.__cause__, (TypeError, pickle.PicklingError))
-
-
 # -- calls in a wrong state ------------------------------------------------------------------------------
 
 
@@ -339,23 +329,6 @@ def test_calls_after_close(terminate: bool) -> None:
     pool.close()
     pool.close(terminate=True)
     assert "closed" in repr(pool)
-
-
-def test_the_error_of_an_observation_names_the_number_that_does_not_fit() -> None:
-    space = spaces.Dict({"image": spaces.Box(0, 255, (2, 2), np.uint8)})
-
-    def build(env: Any) -> None:
-        env.observation_space = space
-
-    def reset(env: Any) -> Any:
-        return {"image": np.array([[1, 2], [300, -1]])}, {}
-
-    message = r"dtype uint8 at obs\['image'\], got .*, in which obs\['image'\]\[1\]\[0\] is 300"
-    with (
-        Pool(hooked(1, [0], build=build, reset=reset), backend="serial") as pool,
-        pytest.raises(EnvError, match=message),
-    ):
-        pool.reset()
 
 
 def test_all_errors_have_one_base() -> None:
