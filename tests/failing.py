@@ -67,14 +67,6 @@ def ask(pool: Pool, phase: str) -> Any:
     return {"step": lambda: pool.step([1, 1, 1]), "reset": pool.reset, "call": lambda: pool.call("poke")}[phase]()
 
 
-def keep_busy(pool: Pool) -> None:
-    """Steps all envs of a pool, and each again as soon as its result is there, until an error is raised."""
-    pool.send([1] * pool.num_envs)
-    while True:  # recv with min_envs=1 always has a result and never waits
-        batch = pool.recv(min_envs=1)
-        pool.send([1] * len(batch), env_ids=batch.env_ids)
-
-
 def rejoin(pool: Pool, actions: list[int]) -> Batch:
     """Steps once. Before that it resets env 1 if the autoreset mode does not."""
     if pool.autoreset == "disabled":

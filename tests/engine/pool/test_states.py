@@ -16,18 +16,7 @@ from arena_views import leaves
 from drawn import MINUTES
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
 from pool_envs import CountingEnv, Gate, assert_same, begun, counting, gated, levelled
-from state_envs import (
-    CloningWalkEnv,
-    EzEnv,
-    Recent,
-    SavingWalkEnv,
-    SizedEnv,
-    WalkEnv,
-    WritingEnv,
-    put,
-    take,
-    take_log,
-)
+from state_envs import CloningWalkEnv, EzEnv, Recent, SavingWalkEnv, SizedEnv, WalkEnv, WritingEnv, put, take
 
 from remuda import Batch, EnvError, FaultPolicy, InvalidEnvError, Pool, StateError
 
@@ -268,7 +257,7 @@ def pong() -> Any:
         (pong, None, InvalidEnvError, r"repeat_action_probability=0, or pass state_fns=\(get, put\)"),
         (walks(1)[0], "attributes", EnvError, "the attribute 'lock' of SavingWalkEnv"),
         (partial(WritingEnv, Path("log")), "attributes", EnvError, "open file"),
-        (partial(WritingEnv, Path("log")), (take_log, put), EnvError, "open file"),
+        (partial(WritingEnv, Path("log")), (lambda env: env.log, put), EnvError, "open file"),
     ],
     ids=["no state methods", "repeated actions", "a lock", "a file", "a file in a state"],
 )

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from accidents import hold_the_gil, once
-from failing import LIMIT, fault_in, keep_busy, limit_builds_of_successors
+from failing import LIMIT, fault_in, limit_builds_of_successors
 from pool_envs import Gate, TextEnv, begun, counting, gated, hooked
 from programs import Script, await_sleep, kill, pids_of
 
@@ -28,7 +28,10 @@ from remuda import EnvTimeoutError, FaultPolicy, Pool, load_record
 def test_a_deadline_is_kept_while_other_envs_keep_the_pool_busy() -> None:
     faults = FaultPolicy(step_timeout=LIMIT)
     with begun(hooked(3, step=hold_the_gil), faults=faults) as pool, pytest.raises(EnvTimeoutError):
-        keep_busy(pool)
+        pool.send([1] * 3)
+        while True:  # recv with min_envs=1 always has a result and never waits
+            batch = pool.recv(min_envs=1)
+            pool.send([1] * len(batch), env_ids=batch.env_ids)
 
 
 def compute() -> None:

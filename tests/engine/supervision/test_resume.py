@@ -20,12 +20,12 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 from pairs import each, pairwise
 from pool_envs import begun
 from programs import kill
-from resumed_envs import Failing, OddWalkEnv, WalkEnv, state_of, total_of
+from resumed_envs import Failing, OddWalkEnv, WalkEnv
 
 from remuda import EnvError, FaultPolicy, Pool, StepColumn, WorkerDiedError
 
 SLOTS, STEPS = 4, round(24 * (1 + MINUTES))
-EXTRAS = {"last": state_of, "total": StepColumn(total_of, (), "float32")}
+EXTRAS = {"last": lambda env: env.unwrapped.last, "total": StepColumn(lambda env: env.unwrapped.total, (), "float32")}
 
 
 def resuming(**options: Any) -> FaultPolicy:
