@@ -116,6 +116,12 @@ def test_every_method_of_a_part_works_while_another_part_waits(backend: Any, tmp
         assert task.result().rewards.tolist() == [7] * slow.num_envs
 
 
+def test_parts_of_a_serial_pool_may_be_stepped_by_threads() -> None:
+    with begun(levelled(8, length=5), backend="serial", num_workers=4) as pool:
+        tasks = [start(full_life, part) for part in pool.split(4)]
+        assert [task.result() for task in tasks] == [None] * 4
+
+
 def test_an_answer_that_another_thread_receives_ends_the_wait_for_it(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     with begun(gated([gate, None], "call"), num_workers=2) as pool:
