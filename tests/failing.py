@@ -67,14 +67,6 @@ def ask(pool: Pool, phase: str) -> Any:
     return {"step": lambda: pool.step([1, 1, 1]), "reset": pool.reset, "call": lambda: pool.call("poke")}[phase]()
 
 
-def keep_busy(pool: Pool) -> None:
-    """Steps all envs of a pool, and each again as soon as its result is there, until an error is raised."""
-    pool.send([1] * pool.num_envs)
-    while True:  # recv with min_envs=1 always has a result and never waits
-        batch = pool.recv(min_envs=1)
-        pool.send([1] * len(batch), env_ids=batch.env_ids)
-
-
 def rejoin(pool: Pool, actions: list[int]) -> Batch:
     """Steps once. Before that it resets env 1 if the autoreset mode does not."""
     if pool.autoreset == "disabled":
@@ -100,3 +92,9 @@ def assert_goes_on_without(pool: Pool, failed: int) -> None:
     assert pool.reset(env_ids=[failed]).env_ids.tolist() == [failed]
     pool.request_obs()
     assert pool.recv().env_ids.tolist() == list(range(pool.num_envs))
+
+
+def formula(seed: int, env_id: int, n: int) -> int:
+    """Returns the seed of an env's n-th episode, or of its n-th rebuild, by the formula in docs/pool.md."""
+    (state,) = np.random.SeedSequence(seed, spawn_key=(env_id, n)).generate_state(1)
+    return int(state) % 2**31

@@ -159,13 +159,3 @@ class BufferEnv(WalkEnv):
         if self.is_shared:
             self.buffer[:] = obs
         return self.buffer if self.is_shared else np.zeros(3, np.float32)
-
-
-def state_of(env: Any) -> Any:
-    """Returns the last random number of a walk, for `extras`."""
-    return env.unwrapped.last
-
-
-def total_of(env: Any) -> Any:
-    """Returns the sum of actions in the episode, for a step column."""
-    return env.unwrapped.total

@@ -131,10 +131,6 @@ class WritingEnv(CountingEnv):
         self.log.close()
 
 
-def take_log(env: Any) -> Any:
-    return env.log
-
-
 class EzEnv(EzPickle, DiceEnv):
     """An env with pickles that do not contain its state."""
 

@@ -95,10 +95,6 @@ def files() -> Iterator[Path]:
     yield from (path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES)
 
 
-def declared_extras() -> set[str]:
-    return set(metadata.metadata(NAME).get_all("Provides-Extra") or [])
-
-
 def requirements(text: str) -> Iterator[str]:
     """Yields the requirements after each `pip install`, without quotes."""
     for line in re.findall(r"pip(?:\"?,)? \"?install([^`\n]*)", text):
@@ -132,7 +128,7 @@ def test_workflows_pin_actions_by_commit() -> None:
 
 
 def test_commands_name_the_distribution_and_its_extras() -> None:
-    extras = declared_extras()
+    extras = set(metadata.metadata(NAME).get_all("Provides-Extra") or [])
     for path in files():
         text = path.read_text()
         for requirement in requirements(text):

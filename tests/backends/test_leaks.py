@@ -109,35 +109,6 @@ def test_pools_that_end_leak_nothing(end: str, where: str, tmp_path: Path) -> No
             ENDS[end](options)
 
 
-def split_while_envs_step(pool: Pool) -> None:
-    pool.request_obs()
-    try:
-        pool.split(2)
-    finally:
-        pool.discard()
-
-
-@pytest.mark.parametrize(
-    "fail",
-    [
-        lambda pool: pool.step([1, 2]),  # an env raises
-        lambda pool: pool.recv(),  # without a send
-        lambda pool: pool.send([1, 2, 3]),
-        split_while_envs_step,
-    ],
-)
-def test_a_kept_error_holds_no_shared_memory_of_a_closed_pool(fail: Callable[[Pool], None]) -> None:
-    """Programs log errors with their tracebacks. The frames of a traceback hold local variables."""
-    with Pool(hooked(2, (0, 1), step=raise_value_error), num_workers=None) as pool:
-        pool.reset()
-        with pytest.raises(BaseException) as kept:  # noqa: PT011 - errors of each kind
-            fail(pool)
-    del pool
-    collect()
-    assert kept.tb is not None
-    assert not arenas()
-
-
 # -- exceptions that envs keep, whose tracebacks hold the worker's frames -----------------------------------
 
 has_raised = threading.Event()

@@ -156,16 +156,6 @@ def test_the_callers_stream_waits_for_the_copy_and_the_program_does_not(gpu: Gpu
         assert seen == [0, 1, 2]
 
 
-def test_frames_are_released_during_the_loop(gpu: Gpu) -> None:  # noqa: F811
-    with Pool(counting(2), backend="serial", frames=3) as pool:
-        pool.reset().to("cuda")
-        gpu.waits = 0
-        for i in range(20):
-            pool.step([i, i]).to("cuda", non_blocking=True)
-            gpu.go_on()
-        assert gpu.waits == 0
-
-
 def test_without_a_free_frame_the_copy_waits(gpu: Gpu) -> None:  # noqa: F811
     """The second batch is a copy in memory that is not page-locked."""
     with Pool(counting(2), backend="serial", frames=2) as pool:
@@ -176,14 +166,6 @@ def test_without_a_free_frame_the_copy_waits(gpu: Gpu) -> None:  # noqa: F811
             assert (gpu.waits > 0) == (i == 1)
         gpu.callers.synchronize()
         assert [tensors.rewards.values().tolist() for tensors in held] == [[0, 0], [1, 1]]
-
-
-def test_a_blocking_copy_is_complete_when_it_returns(gpu: Gpu) -> None:  # noqa: F811
-    with begun(counting(2), backend="serial", frames=2) as pool:
-        tensors = pool.step([8, 9]).to("cuda")
-        assert tensors.obs.values()[:, 3].tolist() == [8, 9]
-        assert tensors.env_ids.values().tolist() == [0, 1]
-        assert not is_leased(pool)
 
 
 def test_the_pools_memory_is_page_locked_once_until_it_is_freed(gpu: Gpu) -> None:  # noqa: F811

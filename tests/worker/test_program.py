@@ -259,5 +259,6 @@ def test_an_error_names_what_cannot_be_pickled(hidden: str, named: str) -> None:
     }
     with pytest.raises(InvalidEnvError, match=re.escape("cannot pickle 'lock' object")) as caught:
         Pool([CountingEnv, factories[hidden]], num_workers=1)
-    for part in named.split(", "):
+    for part in ("expected env_fns that can be pickled", "backend='thread'", *named.split(", ")):
         assert part in str(caught.value)
+    assert caught.value.__cause__ is not None

@@ -164,11 +164,6 @@ def test_templates_and_forked_workers_hold_no_descriptors_of_other_workers_and_p
 # -- the end of the template ------------------------------------------------------------------------------
 
 
-def use_and_close(pool: Pool) -> None:
-    pool.reset()
-    pool.close()
-
-
 def close_with_a_stopped_template(pool: Pool) -> None:
     pool.reset()
     os.kill(template_of(pool), signal.SIGSTOP)
@@ -180,7 +175,7 @@ def leave_to_the_garbage_collection(pool: Pool) -> None:
     cycle.append(cycle)
 
 
-@each(end=[use_and_close, close_with_a_stopped_template, leave_to_the_garbage_collection], faults=["raise", "restart"])
+@each(end=[Pool.close, close_with_a_stopped_template, leave_to_the_garbage_collection], faults=["raise", "restart"])
 def test_the_template_ends_with_its_pool(end: Callable[[Pool], None], faults: Any) -> None:
     forked().close()  # opens what remains between pools
     collect()

@@ -106,20 +106,6 @@ def test_a_death_during_the_close_is_not_raised_beside_one_in_a_step(tmp_path: P
     assert [worker.exitcode for worker in pool.workers] == [0, 3, 0]
 
 
-def test_several_deaths_are_raised_as_one_error() -> None:
-    with Pool(counting(4), num_workers=None) as pool:
-        pool.reset()
-        for worker in (1, 2):
-            kill(pool, worker)
-        pool.send([0] * 4)
-        with pytest.raises(WorkerDiedError, match=r"^worker 1 .*; and worker 2 .* killed by SIGKILL") as raised:
-            pool.recv()
-        (other,) = raised.value.others
-        assert isinstance(other, WorkerDiedError)
-        assert (raised.value.worker, other.worker) == (1, 2)
-        assert_goes_on_without(pool, [1, 2])
-
-
 def test_all_workers_die() -> None:
     with Pool(counting(2), num_workers=1) as pool:
         pool.reset()

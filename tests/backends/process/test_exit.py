@@ -101,8 +101,8 @@ def test_a_wait_may_end_during_finalisation(lingering: str, end: str, script: Ca
 
 
 # Workers end in the same way for every exit of the interpreter except `os._exit`, which skips its cleanup.
-ENDS = [*(("", start_method) for start_method in ("forkserver", "spawn", "fork")), ("os._exit(3)", "fork")]
-ENDS += [("sys.exit(3)", "forkserver"), ("raise ValueError('mine')", "forkserver")]
+ENDS = [*(("", start_method) for start_method in ("forkserver", "spawn", "fork"))]
+ENDS += [("os._exit(3)", "fork"), ("raise ValueError('mine')", "forkserver")]
 
 
 @pytest.mark.parametrize(("end", "start_method"), ENDS)

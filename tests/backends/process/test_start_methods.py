@@ -164,7 +164,12 @@ def test_a_worker_is_a_child_of_multiprocessing(start_method: Any) -> None:
         assert shared.copy() == {"before": True, **{k: f"sim-{i}" for i in (0, 1) for k in (i, f"built {i}")}}
 
 
-def test_variables_for_threads_and_of_mpi(start_method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("start_method", "limit"), [("forkserver", None), ("forkserver", 1), ("spawn", 3), ("fork", 1)]
+)
+def test_variables_for_threads_and_of_mpi(
+    start_method: Any, limit: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     limits = ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"]
     of_mpi = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"]
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
@@ -172,9 +177,9 @@ def test_variables_for_threads_and_of_mpi(start_method: Any, monkeypatch: pytest
         monkeypatch.delenv(name, raising=False)
     for name in of_mpi:
         monkeypatch.setenv(name, "1")
-    for limit, expected in ((1, ["1"] * 4), (3, ["3"] * 4), (None, ["5", None, None, None])):
-        with Pool(counting(1), start_method=start_method, threads_per_worker=limit, num_workers=None) as pool:
-            assert pool.apply(lambda env: [os.environ.get(name) for name in limits + of_mpi]) == [expected + [None] * 3]
+    expected = ["5", None, None, None] if limit is None else [str(limit)] * 4
+    with Pool(counting(1), start_method=start_method, threads_per_worker=limit, num_workers=None) as pool:
+        assert pool.apply(lambda env: [os.environ.get(name) for name in limits + of_mpi]) == [expected + [None] * 3]
     assert (os.environ["OMP_NUM_THREADS"], os.environ["PMI_RANK"]) == ("5", "1")
 
 
@@ -229,14 +234,6 @@ def test_start_timeout_names_the_envs_that_are_not_built_and_reports_the_stack_o
     message = str(caught.value)
     assert "worker 0 was in, the last call first:\n    File " in message
     assert message.endswith(" in hang_in_here"), message
-
-
-def test_preloaded_modules_are_imported_by_the_fork_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "preloaded_module.py").write_text("import os\nPID = os.getpid()\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with Pool(counting(2), preload=["preloaded_module"], num_workers=None) as pool:
-        servers = pool.apply(lambda env: os.getppid())
-        assert pool.apply(lambda env: __import__("preloaded_module").PID) == servers
 
 
 @pytest.mark.parametrize(

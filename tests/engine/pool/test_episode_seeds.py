@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 from accidents import die, once, raise_value_error
-from failing import MODES, final_info
+from failing import MODES, final_info, formula
 from gymnasium import spaces
 from pairs import each
 from pool_envs import DiceEnv, SampleEnv, assert_same, counting, hooked
@@ -26,12 +26,6 @@ RENEWAL = FaultPolicy("raise", renew_every=2)
 Row: TypeAlias = tuple[bytes, float, bool, bool, "int | None"]
 
 per_episode = partial(Pool, seeding="per_episode", log_advice=False)
-
-
-def formula(seed: int, env_id: int, episode: int) -> int:
-    """Returns the seed by the formula in docs/pool.md."""
-    (state,) = np.random.SeedSequence(seed, spawn_key=(env_id, episode)).generate_state(1)
-    return int(state) % 2**31
 
 
 def seeds_in(infos: Any) -> list[Any]:

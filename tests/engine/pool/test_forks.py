@@ -65,37 +65,33 @@ def scored(env: Any, action: Any) -> Any:
     return env.observe(), float(action), env.steps == env.length, False, {"score": float(action)}
 
 
-def test_a_childs_batch_keeps_its_values_while_the_pool_steps() -> None:
-    """The copy stays valid after the parent drops the batch and reuses its memory many times."""
+def test_a_childs_copies_keep_their_values_whatever_the_parent_writes_and_steps() -> None:
+    """They stay valid after the parent drops the batches and reuses their memory many times."""
+
+    def read() -> list[Any]:
+        return [*map(arrays, held), rollout.obs.copy(), rollout.actions.copy(), rollout.rewards.copy()]
+
+    def write() -> list[Any]:
+        before = read()
+        for array in (*(batch.obs for batch in held), rollout.obs):
+            array[:] = -7
+        return [before, read()]
+
     with begun(hooked(4, range(4), length=3, step=scored), num_workers=2, autoreset="same_step") as pool:
         pool.step([1] * 4)  # its info key has a column after this step
+        rollout = fill(pool.rollout(3), 1)
         held = [pool.step([10 + i] * 4) for i in range(3)]
-        before = [arrays(batch) for batch in held]
+        before, kept = read(), held[0]
         assert any(batch.final_obs is not None for batch in held)
-        child = Child(lambda: [arrays(batch) for batch in held])
-        del held
+        child = Child(write)
+        kept.obs[:] = rollout.obs[:] = -8
+        held.clear()
         for i in range(20):
             pool.step([100 + i] * 4)
-        assert_same(child.ask(), before)
-
-
-def test_parent_and_child_do_not_see_each_others_writes() -> None:
-    def write() -> list[Any]:
-        before = arrays(batch)
-        batch.obs[:] = -7
-        batch.rewards[:] = -7
-        return [before, arrays(batch)]
-
-    with begun(counting(3)) as pool:
-        batch = pool.step([1, 2, 3])
-        before = arrays(batch)
-        child = Child(write)
-        batch.obs[:] = -8
         seen, written = child.ask()
-        np.testing.assert_equal(seen, before)
-        assert (written[0] == -7).all() and (written[1] == -7).all()
-        assert (batch.obs == -8).all() and batch.rewards.tolist() == [1, 2, 3]
-        assert pool.step([4, 5, 6]).rewards.tolist() == [4, 5, 6]
+        assert_same(seen, before)
+        assert all((obs == -7).all() for obs in (*(batch[0] for batch in written[:3]), written[3]))
+        assert (kept.obs == -8).all() and (rollout.obs == -8).all() and kept.rewards.tolist() == [10] * 4
 
 
 def test_a_child_may_read_batches_of_parts_and_of_a_closed_pool() -> None:

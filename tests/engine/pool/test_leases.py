@@ -291,10 +291,6 @@ def test_a_pool_reserves_its_memory_at_the_start_or_is_refused() -> None:
 # -- array objects that are made again -------------------------------------------------------------------
 
 
-def _make_read_only(array: Any) -> None:
-    array.flags.writeable = False
-
-
 def _give_shape(array: Any) -> None:
     array.shape = (*reversed(array.shape),)
 
@@ -303,7 +299,7 @@ def _give_dtype(array: Any) -> None:
     array.dtype = np.dtype(f"V{array.itemsize}")
 
 
-@pytest.mark.parametrize("change", [_make_read_only, _give_shape, _give_dtype])
+@pytest.mark.parametrize("change", [lambda array: array.setflags(write=False), _give_shape, _give_dtype])
 @pytest.mark.parametrize("is_held", [False, True])
 def test_changes_to_an_array_object_do_not_affect_later_batches(is_held: bool, change: Callable[[Any], None]) -> None:
     with Pool(counting(2), backend="serial", frames=16) as pool:

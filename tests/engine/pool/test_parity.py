@@ -92,19 +92,15 @@ def _assert_same_reset(batch: Batch, expected: Sequence[Any]) -> None:
     assert not batch.truncations.any()
 
 
-def cartpoles(n: int) -> list[EnvFn]:
-    return [lambda: gymnasium.make("CartPole-v1")] * n
-
-
-def lakes(n: int) -> list[EnvFn]:
-    return [lambda: gymnasium.make("FrozenLake-v1", map_name="4x4")] * n
-
-
 def nested(n: int, reuse: bool = False) -> list[EnvFn]:
     return [(lambda length=i: NestedEnv(5 + length, reuse)) for i in range(n)]  # type: ignore[misc]
 
 
-ENVS: dict[str, Callable[[int], list[EnvFn]]] = {"cartpole": cartpoles, "frozen_lake": lakes, "nested": nested}
+ENVS: dict[str, Callable[[int], list[EnvFn]]] = {
+    "cartpole": lambda n: [lambda: gymnasium.make("CartPole-v1")] * n,
+    "frozen_lake": lambda n: [lambda: gymnasium.make("FrozenLake-v1", map_name="4x4")] * n,
+    "nested": nested,
+}
 
 
 # -- envs x modes ----------------------------------------------------------------------------------------
@@ -393,21 +389,16 @@ def multi_discretes(draw: st.DrawFn) -> spaces.MultiDiscrete:
     return spaces.MultiDiscrete(nvec, dtype=dtype, start=start if draw(st.booleans()) else None)
 
 
-def multi_binaries() -> st.SearchStrategy[spaces.MultiBinary]:
-    return st.one_of(st.integers(1, 5), st.lists(st.integers(1, 3), min_size=1, max_size=2)).map(spaces.MultiBinary)
-
-
-ARRAYS = st.one_of(boxes(), discretes(), multi_discretes(), multi_binaries())
-
-
-def _graph(node: spaces.Space[Any], edge: spaces.Space[Any] | None) -> spaces.Graph:
-    return spaces.Graph(node, edge)
+MULTI_BINARIES = st.one_of(st.integers(1, 5), st.lists(st.integers(1, 3), min_size=1, max_size=2)).map(
+    spaces.MultiBinary
+)
+ARRAYS = st.one_of(boxes(), discretes(), multi_discretes(), MULTI_BINARIES)
 
 
 OBJECTS = st.one_of(
     st.builds(spaces.Text, st.integers(1, 12), charset=st.sampled_from(["abc", "äöü😀", "01"])),
     st.builds(
-        _graph,
+        lambda node, edge: spaces.Graph(node, edge),
         st.sampled_from([spaces.Box(-1, 1, (2,)), spaces.Discrete(3)]),
         st.sampled_from([None, spaces.Box(0, 1, (1,), np.float64), spaces.Discrete(4)]),
     ),

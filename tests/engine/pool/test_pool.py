@@ -82,6 +82,7 @@ def test_batches_and_actions_are_elements_of_the_batched_spaces(env: Any) -> Non
 def test_batched_spaces_count_the_envs_of_vector_envs() -> None:
     fns = [lambda: gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")] * 2
     with Pool(fns, vector_size=3, backend="serial") as pool:
+        assert len(pool.observation_spaces) == pool.num_envs == 6
         check(pool, 6)
 
 

@@ -446,17 +446,12 @@ def test_a_reset_that_cannot_rebuild_the_old_env_raises_and_the_next_one_retries
         assert pool.reset().obs.tolist() == [[0, 1, 0, -1]]
 
 
-def raise_on_action_9(env: Any, action: int) -> None:
-    if action == 9:
-        raise ValueError("broken")
-
-
 @each(backend=["process", "thread"], action__renew_every=[(0, 1), (9, None)])
 def test_an_env_is_closed_before_it_is_rebuilt_in_its_process(
     backend: Any, action: int, renew_every: Any, tmp_path: Path
 ) -> None:
     log, faults = tmp_path / "log", FaultPolicy("restart", renew_every=renew_every)
-    env_fns = [drawing(3, log, step=raise_on_action_9), CountingEnv]
+    env_fns = [drawing(3, log, step=lambda _, given: raise_value_error() if given == 9 else None), CountingEnv]
     with Pool(env_fns, backend=backend, num_workers=1, faults=faults) as pool:
         for _ in range(3):
             pool.reset(seed=0)

@@ -125,7 +125,7 @@ def test_late_results_are_neither_lost_nor_mixed_up(tmp_path: Path) -> None:
             assert rewards(pool.recv(min_envs=2)) == {2: 10 + i, 1: 20 + i}
             assert pool.pending == 1
         with pytest.raises(StateError, match="env 0 is in flight"):
-            pool.send([1], env_ids=[0])
+            pool.send([1, 1], env_ids=[1, 0])
         gates[0].open()
         assert rewards(pool.recv(timeout=float("inf"))) == {0: 100.0}
         assert pool.get_attr("total_steps") == [1, 11, 11]

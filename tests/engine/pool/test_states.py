@@ -16,30 +16,13 @@ from arena_views import leaves
 from drawn import MINUTES
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
 from pool_envs import CountingEnv, Gate, assert_same, begun, counting, gated, levelled
-from state_envs import (
-    CloningWalkEnv,
-    EzEnv,
-    Recent,
-    SavingWalkEnv,
-    SizedEnv,
-    WalkEnv,
-    WritingEnv,
-    put,
-    take,
-    take_log,
-)
+from state_envs import CloningWalkEnv, EzEnv, Recent, SavingWalkEnv, SizedEnv, WalkEnv, WritingEnv, put, take
 
 from remuda import Batch, EnvError, FaultPolicy, InvalidEnvError, Pool, StateError
 
 TAXI = "Taxi-v4" if "Taxi-v4" in gymnasium.registry else "Taxi-v3"  # Gymnasium 1.0 has Taxi-v3
 
 FNS = (take, put)
-
-
-def reset_and_put(env: Any, state: Any) -> None:
-    """Resets the env. The states of wrappers, such as TimeLimit's number of steps, are restored afterwards."""
-    env.reset()
-    put(env, state)
 
 
 def walks(num_envs: int, kind: Callable[[int], Any] = SavingWalkEnv, limit: int = 8) -> list[Any]:
@@ -97,7 +80,8 @@ def test_an_env_continues_from_a_state(mode: Any) -> None:
         (SavingWalkEnv, None, "get_state"),
         (CloningWalkEnv, None, "clone_state"),
         (WalkEnv, FNS, "state_fns"),
-        (WalkEnv, (take, reset_and_put), "state_fns"),
+        # the states of wrappers, such as TimeLimit's number of steps, are restored after the reset
+        (WalkEnv, (take, lambda env, state: (env.reset(), put(env, state))), "state_fns"),
         (WalkEnv, "attributes", "attributes"),
         (EzEnv, "attributes", "attributes"),
         (lambda tag: Recent(SavingWalkEnv(tag)), None, "get_state"),
@@ -273,7 +257,7 @@ def pong() -> Any:
         (pong, None, InvalidEnvError, r"repeat_action_probability=0, or pass state_fns=\(get, put\)"),
         (walks(1)[0], "attributes", EnvError, "the attribute 'lock' of SavingWalkEnv"),
         (partial(WritingEnv, Path("log")), "attributes", EnvError, "open file"),
-        (partial(WritingEnv, Path("log")), (take_log, put), EnvError, "open file"),
+        (partial(WritingEnv, Path("log")), (lambda env: env.log, put), EnvError, "open file"),
     ],
     ids=["no state methods", "repeated actions", "a lock", "a file", "a file in a state"],
 )

@@ -28,30 +28,7 @@ def start(run: Callable[..., Any], *args: Any) -> Future[Any]:
     return future
 
 
-def checked_steps(part: Part, steps: int) -> None:
-    """Resets and steps a part of counting envs, checks each row, and holds the latest batches."""
-    held: list[tuple[Any, Any]] = []
-    part.reset()
-    for n in range(1, steps + 1):
-        actions = (part.env_ids + n) % 1000
-        batch = part.step(actions)
-        expected = np.stack([part.env_ids, np.ones_like(actions), np.full_like(actions, n), actions], axis=1)
-        held = [*held[-3:], (batch.obs, expected)]
-        for obs, rows in held:
-            np.testing.assert_array_equal(obs, rows)
-        np.testing.assert_array_equal(batch.rewards, actions)
-
-
-# -- parts: tests/lives.py has more, with faults ------------------------------------------------------------
-
-
-@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_each_part_is_stepped_by_a_thread_of_its_own(backend: Any) -> None:
-    with Pool(counting(8), backend=backend, num_workers=4) as pool:
-        for task in [start(checked_steps, part, 100) for part in pool.split(4)]:
-            task.result()
-        pool.split(1)
-        assert pool.step([1] * 8).rewards.tolist() == [1] * 8
+# -- parts: tests/lives.py has those that are stepped by threads of their own -----------------------------
 
 
 def test_a_second_thread_may_use_neither_a_part_that_waits_nor_the_whole_pool(tmp_path: Path) -> None:
@@ -137,6 +114,12 @@ def test_every_method_of_a_part_works_while_another_part_waits(backend: Any, tmp
         full_life(fast)
         gate.open()
         assert task.result().rewards.tolist() == [7] * slow.num_envs
+
+
+def test_parts_of_a_serial_pool_may_be_stepped_by_threads() -> None:
+    with begun(levelled(8, length=5), backend="serial", num_workers=4) as pool:
+        tasks = [start(full_life, part) for part in pool.split(4)]
+        assert [task.result() for task in tasks] == [None] * 4
 
 
 def test_an_answer_that_another_thread_receives_ends_the_wait_for_it(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pool_envs import CountingEnv, EnvFn, Info, NestedEnv, TextEnv, assert_same, counting, with_infos
+from pool_envs import CountingEnv, EnvFn, Info, NestedEnv, TextEnv, assert_same, with_infos
 from vector_envs import plain, synced
 
 from remuda import Batch, EnvError, Pool, _core
@@ -239,14 +239,3 @@ def test_auto_counts_vector_envs(mode: Any) -> None:
     with Pool(synced(ending(4), 2, mode), vector_size=2, autoreset=mode, num_workers="auto") as pool:
         assert pool.num_workers in (1, 2)
         assert pool.num_envs == 4
-
-
-def test_properties_of_a_pool_of_vector_envs() -> None:
-    with Pool(synced(counting(6), 3), vector_size=3, num_workers=None) as pool:
-        assert (pool.num_envs, pool.num_workers, pool.vector_size) == (6, 2, 3)
-        assert [worker.env_ids for worker in pool.workers] == [(0, 1, 2), (3, 4, 5)]
-        assert pool.single_observation_space == CountingEnv().observation_space
-        assert len(pool.observation_spaces) == 6
-        pool.reset()
-        pool.step(np.arange(6))
-        assert pool.stats().steps == 12

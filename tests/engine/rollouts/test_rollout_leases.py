@@ -67,27 +67,6 @@ def test_a_rollout_without_enough_memory_is_refused_without_effect() -> None:
         fill(pool.rollout(3))
 
 
-def test_a_forked_child_has_its_own_copy_of_a_rollout() -> None:
-    with begun(counting(3), num_workers=1) as pool:
-        rollout = fill(pool.rollout(6), 1)
-        before = rollout.obs.copy(), rollout.actions.copy(), rollout.rewards.copy()
-        go_on, answers = os.pipe(), os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.read(go_on[0], 1)
-            same = all(map(np.array_equal, (rollout.obs, rollout.actions, rollout.rewards), before))
-            rollout.obs[:] = 77
-            os.write(answers[1], b"y" if same else b"n")
-            os._exit(0)
-        rollout.obs[:] = 55
-        os.write(go_on[1], b"g")
-        assert os.read(answers[0], 1) == b"y"
-        os.waitpid(child, 0)
-        assert (rollout.obs == 55).all()
-        for fd in (*go_on, *answers):
-            os.close(fd)
-
-
 # -- exceptions that are kept ---------------------------------------------------------------------------------
 
 
@@ -150,6 +129,9 @@ CALLS: dict[str, Callable[[Pool], Any]] = {
     "collect": lambda pool: next(remuda.collect(pool, lambda obs: [1, 4], steps=5, parts=1)),
     "collect in parts": lambda pool: next(remuda.collect(pool, lambda obs: [4], steps=5, parts=2)),
     "step": lambda pool: pool.step([1, 4]),
+    "recv": lambda pool: pool.recv(),
+    "send": lambda pool: pool.send([1, 2, 3]),
+    "split": lambda pool: sent(pool, pool).split(2),
     "batch to nothing": lambda pool: pool.step([1, 1]).to("nothing"),
     "no such info": lambda pool: pool.step([1, 1]).infos[9],
     "info": lambda pool: pool.step([1, 1]).infos[0],

@@ -177,42 +177,13 @@ def test_a_process_logs_advice_once_and_never_where_it_is_turned_off_or_of_no_us
 # -- causes that are planted in real pools, large enough to dominate all others --------------------------
 
 
-SHORT, LONG = 0.001, 0.04
-
-
-def sleeper(step: float, reset: float = 0.0, length: int = 1_000_000) -> Callable[[], Any]:
-    """Returns a factory of envs that sleep in each step and autoreset for these seconds."""
-    return lambda: HookedEnv(0, length, step=lambda *_: time.sleep(step), autoreset=lambda *_: time.sleep(reset))
-
-
-def verdict_of(env_fns: Sequence[Callable[[], Any]], policy: float = 0.0, **options: Any) -> Verdict:
+def verdict_of(env_fns: Sequence[Callable[[], Any]], **options: Any) -> Verdict:
     with begun(env_fns, log_advice=False, **options) as pool:
         pool.step([0] * pool.num_envs)
         before = pool.stats()
         for _ in range(32):
-            time.sleep(policy)
             pool.step([0] * pool.num_envs)
         return (pool.stats() - before).verdict
-
-
-SLOW_ENV = [sleeper(LONG if env == 5 else SHORT) for env in range(8)]
-SLOW_RESETS = [sleeper(SHORT, reset=LONG, length=4 + env) for env in range(4)]
-
-
-@pytest.mark.parametrize(
-    ("env_fns", "options", "cause", "texts"),
-    [
-        (SLOW_ENV, {"num_workers": 8}, "slow env", ("env 5 takes", "min_envs=7")),
-        (SLOW_RESETS, {"num_workers": 4}, "slow resets", ("spares=",)),
-        ([sleeper(0.0)] * 2, {"policy": LONG, "num_workers": 2}, "policy", ()),
-        ([sleeper(LONG / 4)] * 8, {"num_workers": 1}, "worker count", ("num_workers=8",)),
-        ([sleeper(LONG)] * 4, {"num_workers": 4}, "env step", ()),  # all envs wait at the same time
-    ],
-)
-def test_the_verdict_names_the_cause(env_fns: Any, options: Any, cause: str, texts: tuple[str, ...]) -> None:
-    verdict = verdict_of(env_fns, **options)
-    assert verdict.cause == cause, verdict
-    assert all(text in verdict.text for text in texts)
 
 
 def returning_infos(info: Callable[[], dict[str, Any]], length: int = 1_000_000) -> Callable[[], Any]:
@@ -280,7 +251,7 @@ def test_neither_infos_with_columns_nor_observations_count_as_pickled_infos(env_
 def test_the_verdict_names_faults(how: Any, backend: Any) -> None:
     deadline = {"step_timeout": 0.5} if how is wait_for_ever else {}
     policy = FaultPolicy("restart", max_restarts=100, **deadline)
-    slow_to_build = partial(HookedEnv, step=at_step(4, how), build=lambda _: time.sleep(LONG))
+    slow_to_build = partial(HookedEnv, step=at_step(4, how), build=lambda _: time.sleep(0.04))
     verdict = verdict_of([slow_to_build] * 2, backend=backend, faults=policy)
     assert verdict.cause == "faults", verdict
     assert "min_envs=1" in verdict.text
@@ -299,7 +270,7 @@ def test_the_verdict_names_pytorch_threads_that_disturb_workers(threads: int) ->
 
 
 def test_the_number_of_threads_is_read_only_if_pytorch_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Pool([sleeper(0.0)], backend="serial") as pool:
+    with Pool(counting(1), backend="serial") as pool:
         monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(get_num_threads=lambda: 5))
         assert pool.stats().caller.torch_threads == 5
         monkeypatch.delitem(sys.modules, "torch")

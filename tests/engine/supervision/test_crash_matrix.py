@@ -116,13 +116,6 @@ def check_report(error: Any, row: Row, phase: Phase) -> None:
         assert row.says in str(error)
 
 
-def check_fault(fault: Any, row: Row, phase: Phase) -> None:
-    assert isinstance(fault, Fault)
-    kind = {"hang": "timeout"}.get(row.kind, row.kind)
-    assert (fault.env_id, fault.kind, fault.operation, fault.shared) == (1, kind, DETAILS[phase][1], False)
-    check_report(fault.error, row, phase)
-
-
 def check_text(fault: str, row: Row, phase: Phase) -> None:
     """Checks the text of the fault in the log."""
     if phase is Phase.REBUILD and row.kind == "hang":
@@ -217,7 +210,10 @@ def check_truncation(batch: Batch, row: Row, phase: Phase) -> None:
         assert last.tolist() == FRESH
         last, info = batch.final_obs[1], info["final_info"]
     assert list(last) == FRESH  # once more
-    check_fault(info["fault"], row, phase)
+    fault, kind = info["fault"], {"hang": "timeout"}.get(row.kind, row.kind)
+    assert isinstance(fault, Fault)
+    assert (fault.env_id, fault.kind, fault.operation, fault.shared) == (1, kind, DETAILS[phase][1], False)
+    check_report(fault.error, row, phase)
 
 
 # -- the tests -------------------------------------------------------------------------------------------

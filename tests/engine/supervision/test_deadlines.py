@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from accidents import hold_the_gil, once
-from failing import LIMIT, fault_in, keep_busy, limit_builds_of_successors
+from failing import LIMIT, fault_in, limit_builds_of_successors
 from pool_envs import Gate, TextEnv, begun, counting, gated, hooked
 from programs import Script, await_sleep, kill, pids_of
 
@@ -28,7 +28,10 @@ from remuda import EnvTimeoutError, FaultPolicy, Pool, load_record
 def test_a_deadline_is_kept_while_other_envs_keep_the_pool_busy() -> None:
     faults = FaultPolicy(step_timeout=LIMIT)
     with begun(hooked(3, step=hold_the_gil), faults=faults) as pool, pytest.raises(EnvTimeoutError):
-        keep_busy(pool)
+        pool.send([1] * 3)
+        while True:  # recv with min_envs=1 always has a result and never waits
+            batch = pool.recv(min_envs=1)
+            pool.send([1] * len(batch), env_ids=batch.env_ids)
 
 
 def compute() -> None:
@@ -84,13 +87,6 @@ def test_waiting_for_a_successor_does_not_count_for_a_deadline(tmp_path: Path) -
 # -- messages too large for a socket's buffer --------------------------------------------------------------
 
 
-def stop_within_an_answer(pool: Pool) -> None:
-    """Stops worker 1."""
-    pid = pids_of(pool)[1]
-    await_sleep(pid)  # the worker sleeps until the pool reads the rest of its answer
-    os.kill(pid, signal.SIGSTOP)
-
-
 LONG = 10**7
 TEXTS = [TextEnv, lambda: TextEnv(times=LONG)]
 
@@ -103,7 +99,9 @@ def test_a_worker_that_stops_within_an_answer_or_before_a_message_misses_its_dea
             pool.send(("a", "b"))
         if phase == "call":
             call = pool.apply_async(lambda env: "b" * LONG, env_ids=[1])
-        stop_within_an_answer(pool)
+        pid = pids_of(pool)[1]
+        await_sleep(pid)  # the worker sleeps until the pool reads the rest of its answer
+        os.kill(pid, signal.SIGSTOP)
         if phase == "message":
             call = pool.call_async("repeat", bytes(LONG), env_ids=[1])
         with pytest.raises(EnvTimeoutError, match=f"longer than {name}={LIMIT} s") as raised:

@@ -38,15 +38,15 @@ class Wish:
         self.granted = 0
 
 
-def grant(env: Any, *_: Any) -> None:
-    env.wish.granted += 1
-
-
 @pytest.mark.parametrize("kind", ["death", "exception"])
 @pytest.mark.parametrize("options", [{}, {"num_workers": 1}], ids=str)
 def test_lasting_attributes_are_set_again(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
     fail = once(tmp_path / "accident", ACTS[kind], lambda env: env.level == 12, skip=1)
-    step = lambda *given: (fail(*given), grant(*given))[1]  # noqa: E731
+
+    def step(env: Any, action: Any) -> None:
+        fail(env, action)
+        env.wish.granted += 1
+
     with restarting(hooked(2, which=(0, 1), step=step), **options) as pool:
         pool.set_attr("wish", Wish(), lasting=True)
         pool.set_attrs("level", [10, 11], lasting=True)
@@ -152,15 +152,12 @@ def test_a_key_that_appears_during_a_restart_has_one_column_in_all_workers(tmp_p
 # -- the last observation --------------------------------------------------------------------------------
 
 
-def with_a_lock(env: HookedEnv) -> dict[str, Any]:
-    return {"lock": threading.Lock()}  # cannot be pickled
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("when", [3, 0])
 def test_a_result_that_cannot_be_sent_is_not_the_last_observation(when: int, mode: Any, tmp_path: Path) -> None:
     """`when`: the step with an info that cannot be pickled, or 0 for the reset."""
-    bad, deadly = once(tmp_path / "bad", with_a_lock), once(tmp_path / "dead", die, when=lambda env: env.steps == 5)
+    bad = once(tmp_path / "bad", lambda _: {"lock": threading.Lock()})  # cannot be pickled
+    deadly = once(tmp_path / "dead", die, when=lambda env: env.steps == 5)
 
     def reset(env: HookedEnv) -> Any:
         return (env.observe(), bad(env) or {}) if when == 0 else None

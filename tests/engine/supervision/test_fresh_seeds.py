@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from accidents import once
-from failing import ACTS, MODES, final_info
+from failing import ACTS, MODES, final_info, formula
 from pairs import each, pairwise
 from pool_envs import DiceEnv, counting, hooked
 from programs import kill
@@ -18,12 +17,6 @@ from vector_envs import plain
 from remuda import Fault, FaultPolicy, Pool
 
 RESTART = FaultPolicy("restart", backoff=0, max_restarts=20)
-
-
-def formula(seed: int, env_id: int, n: int) -> int:
-    """Returns the seed by the formula in docs/pool.md."""
-    (state,) = np.random.SeedSequence(seed, spawn_key=(env_id, n)).generate_state(1)
-    return int(state) % 2**31
 
 
 def restarting(env_fns: Any, faults: FaultPolicy = RESTART, **options: Any) -> Pool:

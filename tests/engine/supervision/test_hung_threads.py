@@ -6,7 +6,6 @@ deadline.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -183,24 +182,6 @@ def test_several_envs_hang_one_after_another() -> None:
         assert pool.step([2] * 4).obs.tolist() == [[tag, 1, 1, 2] for tag in range(4)]
 
 
-def test_a_pool_is_closed_while_an_env_hangs(hang: Hang) -> None:
-    """The thread finds its memory gone, and touches nothing."""
-    pool = in_threads(hanging(2, hang, "step"), "restart", step_timeout=LIMIT)
-    assert pool.step([1, 1]).truncations.tolist() == [False, True]
-    pool.close()
-    assert not any(worker.is_alive() for worker in pool.workers)
-
-
 def test_the_serial_backend_has_no_deadlines() -> None:
     with pytest.raises(ValueError, match=r"backend='serial': only a process can be stopped"):
         Pool(counting(1), backend="serial", faults=FaultPolicy(step_timeout=1))
-
-
-def test_no_thread_is_left_by_a_hang_that_ends(hang: Hang) -> None:
-    before = set(threading.enumerate())
-    with in_threads(hanging(2, hang, "step"), "restart", 1, step_timeout=LIMIT) as pool:
-        assert pool.step([1, 1]).truncations.any()
-        hang.let_go()
-    for thread in set(threading.enumerate()) - before:
-        thread.join()
-    assert sys.getrefcount(hang.hung) < 10

@@ -71,11 +71,6 @@ def assert_usable(pool: Pool, hit: list[str]) -> None:
     assert pool.call("echo", 7) == [((7,), {})] * every, hit
 
 
-def fails_at_nine(env: Any, action: Any) -> None:
-    if action == 9:
-        raise_value_error()
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_a_restart_completes_despite_an_interrupt(mode: Any) -> None:
     with Pool(counting(3), faults=RESTART, autoreset=mode) as pool:
@@ -146,7 +141,8 @@ def test_a_hang_in_a_thread_is_handled_despite_an_interrupt() -> None:
 def test_failures_and_answers_are_handled_despite_an_interrupt(
     backend: Any, files: tuple[str, ...], stride: int, faults: Any
 ) -> None:
-    with Pool(hooked(2, step=fails_at_nine), backend=backend, num_workers=1, faults=faults) as pool:
+    fails = lambda _, action: raise_value_error() if action == 9 else None  # noqa: E731
+    with Pool(hooked(2, step=fails), backend=backend, num_workers=1, faults=faults) as pool:
 
         def act() -> None:
             call = pool.call_async("echo", 5)

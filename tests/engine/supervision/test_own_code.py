@@ -187,7 +187,7 @@ BACKENDS = ["process", "thread", "serial"] if sys.platform == "linux" else ["thr
 
 
 @each(
-    backend__call=[*product(BACKENDS[:1], ["build", "reset", "step", "call"]), ("thread", "step"), ("serial", "call")],
+    backend__call=[*product(BACKENDS[:1], ["build", "step", "call"]), ("thread", "step"), ("serial", "call")],
     on_fault=["restart", "raise"],
 )
 def test_python_prints_the_exception_of_an_env_as_the_cause(

@@ -237,9 +237,3 @@ def test_formats_of_max_worker_memory(written: Any, size: int) -> None:
 def test_wrong_values_of_max_worker_memory_are_refused(options: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         Pool([CountingEnv] * 2, **options)
-
-
-def test_max_worker_memory_disables_the_trial() -> None:
-    for options in ({}, {"num_workers": "auto"}):
-        with Pool([CountingEnv] * 3, max_worker_memory="1TiB", **options) as pool:  # type: ignore[arg-type]
-            assert pool.num_workers == 3

@@ -247,20 +247,11 @@ def test_deaths_and_exceptions_are_raised_together_deaths_first() -> None:
 # -- references ------------------------------------------------------------------------------------------
 
 
-def _death_in_a_call(pool: Pool) -> None:
-    pool.call("poke")
-
-
-def _death_while_idle(pool: Pool) -> None:
-    kill(pool, 1)
-    pool.call("poke")
-
-
 def _exception(pool: Pool) -> None:
     raise fault_in(pool.step([1, 1]), 1).error
 
 
-@each(fault=[_death_in_a_call, _death_while_idle, _exception], mode=MODES)
+@each(fault=[lambda pool: pool.call("poke"), lambda pool: (kill(pool, 1), pool.call("poke")), _exception], mode=MODES)
 def test_an_error_whose_fault_the_pool_keeps_does_not_keep_the_pool(fault: Any, mode: Any) -> None:
     def raise_and_drop() -> weakref.ref[Pool]:
         faults = FaultPolicy("restart", backoff=0)

@@ -18,7 +18,7 @@ from typing import Any
 
 import accidents
 import pytest
-from accidents import die, once
+from accidents import once
 from failing import ACTS, LIMIT, MODES, assert_cut_off, fault_in, rejoin
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
@@ -133,16 +133,6 @@ def waiting(path: Path, start_method: str = "forkserver", **hooks: Callable[...,
     faults = FaultPolicy("restart", step_timeout=LIMIT, backoff=0)
     fns = hooked(2, build=build, **hooks)
     return begun(fns, start_method=start_method, faults=faults), gate
-
-
-def test_calls_are_answered_by_the_successor(tmp_path: Path) -> None:
-    pool, gate = waiting(tmp_path, step=once(tmp_path / "failed", die))
-    with pool:
-        assert pool.step([1, 1]).truncations.tolist() == [False, True]
-        early = pool.call_async("pid")
-        assert not early.done
-        gate.let_pass()
-        assert early.result() == pids_of(pool)
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,12 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 from pairs import each, pairwise
 from pool_envs import begun
 from programs import kill
-from resumed_envs import Failing, OddWalkEnv, WalkEnv, state_of, total_of
+from resumed_envs import Failing, OddWalkEnv, WalkEnv
 
 from remuda import EnvError, FaultPolicy, Pool, StepColumn, WorkerDiedError
 
 SLOTS, STEPS = 4, round(24 * (1 + MINUTES))
-EXTRAS = {"last": state_of, "total": StepColumn(total_of, (), "float32")}
+EXTRAS = {"last": lambda env: env.unwrapped.last, "total": StepColumn(lambda env: env.unwrapped.total, (), "float32")}
 
 
 def resuming(**options: Any) -> FaultPolicy:
@@ -89,7 +89,7 @@ def live(options: dict[str, Any], kills: random.Random | None) -> Any:
         ("disabled", False, 0),
         ("background", False, 2),
     ],
-    start_method=["fork", "forkserver", "spawn"],
+    start_method=["fork", "forkserver", *["spawn"] * bool(MINUTES)],  # a spawned successor costs half a CPU second
     seeding=["gymnasium", "per_episode"],
     workers=[None, 2],
     renew_every=[None, 3],

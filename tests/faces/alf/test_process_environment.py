@@ -124,14 +124,11 @@ def test_an_exception_in_a_call_is_raised_and_the_env_lives_on(phase: str, start
     assert env.tag == 3  # the env is still usable
 
 
-def kill_in_the_third_episode(env: Any) -> None:
-    if env.episodes == 3:
-        kill_myself()
-
-
 def test_a_death_is_reported_for_the_first_unanswered_call(start: Any) -> None:
     """The first unanswered call is named although later ones are in flight, and although a step has reset the env."""
-    env = start(functools.partial(CountingAlfEnv, length=1, render=kill_in_the_third_episode))
+    env = start(
+        functools.partial(CountingAlfEnv, length=1, render=lambda env: kill_myself() if env.episodes == 3 else None)
+    )
     env.reset()
     env.step(np.int64(1))  # ends the episode
     env.step(np.int64(1))  # resets the env

@@ -42,10 +42,6 @@ def compare(
     gymnasium_originals.compare(ours, other(env_fns, autoreset_mode=mode), steps, seed=seed, masked=masked)
 
 
-def with_statistics(env_id: str) -> gymnasium.Env[Any, Any]:
-    return TimelessEnv(RecordEpisodeStatistics(gymnasium.make(env_id, max_episode_steps=20)))
-
-
 @each(
     env_id=["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1"],
     mode__other=[*product(MODES, [SyncVectorEnv, TheirAsyncVectorEnv])],
@@ -53,7 +49,8 @@ def with_statistics(env_id: str) -> gymnasium.Env[Any, Any]:
 def test_statistics_of_episodes_equal_gymnasiums(
     mode: AutoresetMode, other: Callable[..., VectorEnv], env_id: str
 ) -> None:
-    compare([lambda: with_statistics(env_id)] * NUM_ENVS, other, 100, mode, num_workers=2)
+    env_fns = [lambda: TimelessEnv(RecordEpisodeStatistics(gymnasium.make(env_id, max_episode_steps=20)))] * NUM_ENVS
+    compare(env_fns, other, 100, mode, num_workers=2)
 
 
 @pytest.mark.watchdog(900)  # each case starts processes of a simulator

@@ -133,12 +133,8 @@ def by_set_state(envs: SubprocVecEnv) -> None:
     envs.pool.set_state(states)
 
 
-def by_a_step_in_flight(envs: SubprocVecEnv) -> None:
-    envs.step_async(np.array([2, 2, 2]))
-
-
 CHANGES = [
-    *(by_rollout, by_set_state, by_a_step_in_flight),
+    *(by_rollout, by_set_state, lambda envs: envs.step_async(np.array([2, 2, 2]))),
     *(lambda envs: envs.set_attr("place", 3), lambda envs: envs.env_method("step", 2)),
 ]
 
