@@ -198,11 +198,11 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         except BaseException as error:
             self._note_failed_step(error)
             translated.raise_for(error)
-        self.observations = batch.obs
+        self.observations, rewards, terminations, truncations, has_infos = batch._gymnasium_step()
         if self._has_extras:
             self.extras = batch.extras
-        infos = self._infos(batch) if batch.has_infos or self.lazy_infos else {}
-        return self.observations, batch.rewards, batch.terminations, batch.truncations, infos
+        infos = self._infos(batch) if has_infos or self.lazy_infos else {}
+        return self.observations, rewards, terminations, truncations, infos
 
     @translated
     def step_async(self, actions: ActType) -> None:

@@ -21,8 +21,6 @@ Step: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[np.bool_], tuple[Info, ...
 
 def read_step(batch: Batch, reset_infos: Sequence[Info]) -> Step:
     """Copies the results of a step from a batch of all envs. ``reset_infos`` are those of the previous step."""
-    if not batch.has_infos:  # the common case: no infos, so no episode has ended
-        return batch._copy_rewards(), batch.dones, batch._copies_of(_GOES_ON), tuple(reset_infos)
     dones, infos = batch.dones, batch.list_infos()
     resets = list(reset_infos)
     for i, done in enumerate(dones.tolist()):
@@ -51,5 +49,6 @@ def _in_their_type(rewards: npt.NDArray[Any], infos: Sequence[Info]) -> npt.NDAr
 
 
 _WAS_TRUNCATED = "TimeLimit.truncated"
-_GOES_ON = {_WAS_TRUNCATED: False}
+GOES_ON = {_WAS_TRUNCATED: False}
+"""The info of an env whose own info is empty, and whose episode goes on."""
 _FLOAT64 = ord(np.dtype(np.float64).char)

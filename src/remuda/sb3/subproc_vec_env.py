@@ -25,7 +25,7 @@ from remuda._keywords import gives_name_to, names_keywords, seeds_apart
 from remuda._wording import in_brief
 from remuda.sb3 import worker
 from remuda.sb3.errors import translated
-from remuda.sb3.results import read_step
+from remuda.sb3.results import GOES_ON, read_step
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # `Unpack` is in `typing` since Python 3.11
@@ -169,6 +169,8 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
     def _read(self, batch: Batch) -> VecEnvStepReturn:
         if self._extras_functions:
             self.extras, self._extras_sent = batch.extras, self._envs.last_sent
+        if (step := batch._sb3_step(GOES_ON)) is not None:  # all infos are empty, as in most steps
+            return step  # type: ignore[return-value]
         rewards, dones, infos, self.reset_infos = read_step(batch, self.reset_infos)  # type: ignore[assignment]
         return batch.obs, rewards, dones, infos  # type: ignore[return-value]
 
