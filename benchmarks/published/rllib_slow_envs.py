@@ -5,7 +5,7 @@ iterations of 4,000 steps on six CartPoles, which sleep for 5 ms in each step. R
 `make_vec`: in the mode "sync" a `SyncVectorEnv`, in the mode "async" an `AsyncVectorEnv`. For remuda's turns, that name
 stands for `remuda.gymnasium.AsyncVectorEnv`. The program itself steps all envs (`--num-env-runners=0`), without Tune.
 
-The whole run takes half an hour.
+The whole run takes a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Speeds: TypeAlias = "dict[str, float]"
 
 
 def main() -> None:
-    options = parse_options(__doc__, rounds=5)
+    options = parse_options(__doc__, rounds=3)
     try:
         importlib.import_module("ray.rllib")
     except ModuleNotFoundError as error:

@@ -6,7 +6,7 @@ like: that is the fastest of its three ways (`--mode workers`). The script repla
 `RemudaParallelEnv`, which has the methods that the file calls. Each process imports PyTorch and TorchRL, but not if
 remuda's fork server has done so before (`preload=`). Needs torchrl.
 
-The whole run takes a quarter of an hour.
+The whole run takes ten minutes.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class RemudaParallelEnv:
 
 
 def main() -> None:
-    options = parse_options(__doc__, workloads=METHODS, rounds=5, more=add_options)
+    options = parse_options(__doc__, workloads=METHODS, rounds=3, more=add_options)
     file = fetched.import_file(SOURCE.fetch(options.source))
     session = Session(options)
     found = list(session.measured(options.only, lambda method: measure(method, file, session)))
