@@ -110,8 +110,8 @@ void bind_batches(nb::module_& m) {
       .def("_copy_rewards", &Batch::copy_rewards, nb::sig("def _copy_rewards(self) -> numpy.ndarray"), nb::lock_self())
       .def("_gymnasium_step", &gymnasium_step, nb::sig("def _gymnasium_step(self) -> tuple[typing.Any, ...]"),
            nb::lock_self())
-      .def("_sb3_step", &sb3_step, "info"_a, nb::sig("def _sb3_step(self, info: dict) -> tuple[typing.Any, ...] | None"),
-           nb::lock_self())
+      .def("_sb3_step", &sb3_step, "info"_a,
+           nb::sig("def _sb3_step(self, info: dict) -> tuple[typing.Any, ...] | None"), nb::lock_self())
       .def("_info_mask", &Batch::info_mask, nb::sig("def _info_mask(self) -> numpy.ndarray"))
       .def("_leaves", &Batch::leaves)
       .def("_final_leaves", &Batch::finals, nb::sig("def _final_leaves(self) -> list | None"))
