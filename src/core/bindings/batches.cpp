@@ -53,15 +53,16 @@ nb::object copies_of(const Batch& batch, const nb::dict& info) {
   return copies;
 }
 
-// The results of a step for the faces, in one call, because a call from Python takes longer than making an array.
-nb::object gymnasium_step(nb::handle_t<Batch> self) {
+// Returns (obs, rewards, terminations, truncations, has_infos). Calls from Python cost more than these arrays, so faces
+// read them in one call.
+nb::object results_of(nb::handle_t<Batch> self) {
   auto& batch = nb::cast<Batch&>(self);
   return nb::make_tuple(obs_of(self), batch.get(Batch::kReward), batch.get(Batch::kTerminated),
                         batch.get(Batch::kTruncated), batch.has_infos());
 }
 
-// `info`: the info of an env whose episode goes on. Returns None if any env has another one.
-nb::object sb3_step(nb::handle_t<Batch> self, const nb::dict& info) {
+// Returns (obs, copied rewards, dones, a copy of `info` for each row). Returns None if the batch has infos.
+nb::object copied_results_of(nb::handle_t<Batch> self, const nb::dict& info) {
   auto& batch = nb::cast<Batch&>(self);
   if (batch.has_infos()) return nb::none();
   return nb::make_tuple(obs_of(self), batch.copy_rewards(), batch.done(), copies_of(batch, info));
@@ -108,10 +109,9 @@ void bind_batches(nb::module_& m) {
       .def("stack_infos", &stack_infos, nb::sig("def stack_infos(self) -> dict[str, typing.Any]"),
            "A faster `infos.stack()`, which returns and raises the same.")
       .def("_copy_rewards", &Batch::copy_rewards, nb::sig("def _copy_rewards(self) -> numpy.ndarray"), nb::lock_self())
-      .def("_gymnasium_step", &gymnasium_step, nb::sig("def _gymnasium_step(self) -> tuple[typing.Any, ...]"),
-           nb::lock_self())
-      .def("_sb3_step", &sb3_step, "info"_a,
-           nb::sig("def _sb3_step(self, info: dict) -> tuple[typing.Any, ...] | None"), nb::lock_self())
+      .def("_results", &results_of, nb::sig("def _results(self) -> tuple[typing.Any, ...]"), nb::lock_self())
+      .def("_copied_results", &copied_results_of, "info"_a,
+           nb::sig("def _copied_results(self, info: dict) -> tuple[typing.Any, ...] | None"), nb::lock_self())
       .def("_info_mask", &Batch::info_mask, nb::sig("def _info_mask(self) -> numpy.ndarray"))
       .def("_leaves", &Batch::leaves)
       .def("_final_leaves", &Batch::finals, nb::sig("def _final_leaves(self) -> list | None"))

@@ -198,7 +198,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         except BaseException as error:
             self._note_failed_step(error)
             translated.raise_for(error)
-        self.observations, rewards, terminations, truncations, has_infos = batch._gymnasium_step()
+        self.observations, rewards, terminations, truncations, has_infos = batch._results()
         if self._has_extras:
             self.extras = batch.extras
         infos = self._infos(batch) if has_infos or self.lazy_infos else {}

@@ -169,7 +169,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
     def _read(self, batch: Batch) -> VecEnvStepReturn:
         if self._extras_functions:
             self.extras, self._extras_sent = batch.extras, self._envs.last_sent
-        if (step := batch._sb3_step(GOES_ON)) is not None:  # all infos are empty, as in most steps
+        if (step := batch._copied_results(GOES_ON)) is not None:  # all infos are empty, as in most steps
             return step
         rewards, dones, infos, self.reset_infos = read_step(batch, self.reset_infos)  # type: ignore[assignment]
         return batch.obs, rewards, dones, infos  # type: ignore[return-value]
