@@ -73,7 +73,7 @@ void Hub::log(bool is_apart) {
 }
 
 bool Hub::log_news() {
-  const News news{faults_, workers_.records_sent()};
+  const std::uint64_t news = std::uint64_t{faults_} << 32 | workers_.records_sent();
   if (news == logged_) return false;
   if (lock_.is_mine())
     lock_.run_outside([this] { log(false); });

@@ -256,13 +256,10 @@ class Hub {
   std::atomic<std::uint32_t> sleeps_for_{0}, followers_{0};
   std::uint64_t decisions_ = 0;  // the number of calls of `decide`
   bool is_undecided_ = false;    // whether a failure or a renewal that is due has arrived after the last decision
-  std::uint64_t faults_ = 0;     // the number of decisions with log records
-  struct News {                  // numbers that only grow
-    std::uint64_t faults;
-    std::uint32_t records;  // those of workers
-    bool operator==(const News&) const = default;
-  };
-  News logged_{};  // what had happened before a call of `Callbacks::log` that has returned
+  // `faults_`: the number of decisions with log records. `logged_`: that number, and below it that of workers' records,
+  // before a call of `Callbacks::log` that has returned. `log_news` may use them without the turn, and without a GIL.
+  std::atomic<std::uint32_t> faults_{0};
+  std::atomic<std::uint64_t> logged_{0};
   std::shared_ptr<Arena> arena_;
   const Plan plan_;
   std::shared_ptr<Lendings> lendings_;
