@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import importlib
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,19 +23,17 @@ from typing import Any
 from unittest import mock
 
 import fetched
-import gymnasium
 import numpy as np
 from fetched import Source
 from gymnasium import spaces
 from harness.options import parse_options
 from harness.session import Session
 from harness.tables import Block, conditions, figure, table, verdict
+from torchrl_envs import TorchRLEnv
 
 import remuda
 
 try:
-    torch = importlib.import_module("torch")
-    tensordict = importlib.import_module("tensordict")
     from torchrl.testing.mocking_classes import CountingEnv  # the benchmark's env is a subclass
 except ModuleNotFoundError as error:
     sys.exit(f'{error}: pip install "torch==2.13.0" "torchrl>=0.14", or all of benchmarks/requirements.txt')
@@ -56,22 +53,14 @@ Seconds = Mapping[str, Sequence[float]]
 # -- remuda in the place of ParallelEnv ---------------------------------------------------------------------------
 
 
-class TorchRLEnv(gymnasium.Env[Any, Any]):
+class CountingTorchRLEnv(TorchRLEnv):
     """The benchmark's env of TorchRL as one of Gymnasium's, for a worker of remuda."""
 
-    observation_space = spaces.Box(-(2**31), 2**31 - 1, (1,), np.int32)
     action_space = spaces.MultiBinary(1)
 
     def __init__(self, make_env: Callable[[], Any]) -> None:
-        self._env = make_env()
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        return self._env.reset()["observation"].numpy(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        actions = tensordict.TensorDict({"action": torch.from_numpy(np.array(action))}, [])
-        found = self._env.step(actions)["next"]
-        return found["observation"].numpy(), float(found["reward"]), bool(found["terminated"]), False, {}
+        super().__init__(make_env)
+        self.observation_space = spaces.Box(-(2**31), 2**31 - 1, (1,), np.int32)
 
     def close(self) -> None:
         self._env.close()
@@ -90,7 +79,7 @@ class RemudaParallelEnv:
         **_options: Any,
     ) -> None:
         makers = [functools.partial(create_env_fn, **each) for each in create_env_kwargs]
-        env_fns = [functools.partial(TorchRLEnv, make) for make in makers]
+        env_fns = [functools.partial(CountingTorchRLEnv, make) for make in makers]
         options: Any = {"start_method": mp_start_method, "start_timeout": None, "log_advice": False}
         if mp_start_method == "forkserver":
             options["preload"] = [CountingEnv.__module__]
