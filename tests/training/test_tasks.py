@@ -13,6 +13,7 @@ from typing import Any
 from zlib import crc32
 
 import accidents
+import gymnasium
 import numpy as np
 import pytest
 from drawn import nightly
@@ -187,6 +188,39 @@ def test_the_policy_is_called_for_min_envs(tmp_path: Path) -> None:
     run = partial(evaluate_tasks, still, WALKS, episodes=5, backend="thread")
     results = [run(num_envs=n, min_envs=m) for n, m in ((4, 4), (2, 1))]
     assert results[0].rows == results[1].rows
+
+
+class Told(gymnasium.Env[Any, Any]):
+    """Has leaves of all kinds in its observations, and rewards the action that all of them tell."""
+
+    observation_space = spaces.Dict(
+        {"number": spaces.Discrete(99), "pair": spaces.Tuple((spaces.Box(0, 99, (2,)), spaces.Text(2)))}
+    )
+    action_space = spaces.Box(0, 999, (), np.float64)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        assert seed is not None
+        self._left = 10 + seed % 7
+        return self._observe(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        reward = float(action == 3 * self._left)
+        self._left -= 1
+        return self._observe(), reward, not self._left, False, {"is_success": True}
+
+    def _observe(self) -> Any:
+        return {"number": np.int64(self._left), "pair": (np.full(2, self._left, np.float32), str(self._left))}
+
+
+@pytest.mark.parametrize("min_envs", [1, 2, 3])
+def test_observations_may_have_any_structure(min_envs: int) -> None:
+    def as_told(obs: Any) -> Any:
+        numbers, (pairs, texts) = obs["number"], obs["pair"]
+        assert (numbers.dtype, pairs.dtype, pairs.shape) == (np.int64, np.float32, (len(texts), 2))
+        return numbers + pairs[:, 0] + np.array([float(text) for text in texts])
+
+    results = evaluate_tasks(as_told, [Task("told", Told)], episodes=9, num_envs=3, min_envs=min_envs, backend="thread")
+    assert [row["return"] for row in results.rows] == [row["length"] for row in results.rows]
 
 
 def fail(*_: Any) -> Any:

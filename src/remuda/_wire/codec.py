@@ -123,6 +123,10 @@ class SpaceCodec:
             return arrays[0]
         return _build(self.nest, lambda i: arrays[i], lambda j: tuple(row[j] for row in objects))
 
+    def gather(self, rows: Sequence[tuple[Any, int]]) -> Any:
+        """Returns a batched element of copied rows. `rows`: for each row, a batched element and the row there."""
+        return _gather(self.nest, [batch for batch, _ in rows], [row for _, row in rows])
+
     def build_one(self, leaves: Sequence[Any], objects: Sequence[Any]) -> Any:
         """Builds one element of the space from its leaves. Copies the arrays."""
         return build(self.nest, [leaf.copy() for leaf in leaves], objects)
@@ -247,6 +251,16 @@ def _build(nest: Nest, column: Callable[[int], Any], obj: Callable[[int], Any]) 
     if kind == "tuple":
         return tuple(_build(child, column, obj) for child in body)
     return column(body) if kind == "column" else obj(body)
+
+
+def _gather(nest: Nest, batches: Sequence[Any], rows: Sequence[int]) -> Any:
+    kind, body = nest
+    if kind == "dict":
+        return {key: _gather(child, [batch[key] for batch in batches], rows) for key, child in body}
+    if kind == "tuple":
+        return tuple(_gather(child, [batch[i] for batch in batches], rows) for i, child in enumerate(body))
+    leaves = [batch[row] for batch, row in zip(batches, rows, strict=True)]
+    return np.array(leaves) if kind == "column" else tuple(leaves)
 
 
 def _choices(space: Space[Any]) -> Choices:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -41,11 +41,15 @@ class _Play:
         task: The index of its task.
         unit: The unit.
         planned: The next actions, if the policy returns several at once.
+        length: The number of its steps; -1 until the reset is done.
+        total: The sum of the rewards that are numbers.
     """
 
     task: int
     unit: Unit
-    planned: deque[Any]
+    planned: deque[Any] = field(default_factory=deque)
+    length: int = -1
+    total: float = 0.0
 
 
 class Driver:
@@ -64,22 +68,13 @@ class Driver:
         video_of: Callable[[Unit], Path | None],
     ) -> None:
         """For `attempts`, `min_envs` and `chunk` see `evaluate_tasks`. `video_of`: returns the file for a video."""
-        self._actor, self._pool, self._tasks, self._schedule = (
-            Actor(policy, pool.num_envs, _no_rng),
-            pool,
-            tasks,
-            schedule,
-        )
+        self._actor = Actor(policy, pool.num_envs, _no_rng)
+        self._pool, self._tasks, self._schedule = pool, tasks, schedule
         self._attempts, self._min_envs, self._chunk, self._video_of = attempts, min_envs, chunk, video_of
         self._rows = report
         self._obs, self._actions = SpaceCodec(pool.single_observation_space), SpaceCodec(pool.single_action_space)
         self._plays: dict[int, _Play] = {}  # by env: the unit that it plays
-        self._is_waiting = np.zeros(pool.num_envs, bool)  # by env: whether the policy has not seen its observation yet
-        # By env: the latest observation, as a row of each column and as objects; the number of steps in the unit, -1
-        # until the reset is done; and the sum of the rewards that are numbers.
-        self._columns: list[np.ndarray[Any, Any]] | None = None
-        self._objects: list[list[Any]] = [[]] * pool.num_envs
-        self._lengths, self._totals = np.zeros(pool.num_envs, np.int64), np.zeros(pool.num_envs)
+        self._waiting: dict[int, tuple[Batch, int]] = {}  # by env: the row whose observation the policy has not seen
         self._tasks_of: list[int | None] = [None] * pool.num_envs  # by env: the index of its latest task
         self._faults: dict[tuple[int, int], list[str]] = {}  # by task and episode
         self._own_faults = Counter[tuple[int, int]]()  # the number of those that the unit's own env has caused
@@ -88,8 +83,7 @@ class Driver:
         """Plays all units. If the policy raises, all units that have ended were reported."""
         self._begin(range(self._pool.num_envs))
         while self._plays:
-            waiting = int(np.count_nonzero(self._is_waiting))
-            in_flight, missing = len(self._plays) - waiting, self._min_envs - waiting
+            in_flight, missing = len(self._plays) - len(self._waiting), self._min_envs - len(self._waiting)
             if in_flight and missing > 0:
                 self._take(self._pool.recv(min(missing, in_flight)))
             else:
@@ -103,8 +97,7 @@ class Driver:
             if (taken := self._schedule.take(self._tasks_of[env])) is None:
                 continue
             task, unit = taken
-            self._plays[env], self._tasks_of[env] = _Play(task, unit, deque()), task
-            self._lengths[env], self._totals[env] = -1, 0.0
+            self._plays[env], self._tasks_of[env] = _Play(task, unit), task
             states = self._tasks[task].init_states
             of_env = None if unit.init_state is None or states is None else {"init_state": states[unit.init_state]}
             begun.append(env)
@@ -115,58 +108,49 @@ class Driver:
 
     def _take(self, batch: Batch) -> None:
         """Handles results: ends units, sends planned actions, and notes the observations that need the policy."""
-        envs, over = batch.env_ids, batch.dones
-        self._keep(batch, envs)
-        self._lengths[envs] += 1
-        self._totals[envs] += batch.rewards
-        going = envs
-        if over.any():
-            self._end(batch, np.flatnonzero(over))
-            going = envs[~over]
-        self._is_waiting[going] = True
-        if self._chunk is not None:
-            planned = [env for env in going.tolist() if self._plays[env].planned]
-            self._is_waiting[planned] = False
-            self._send_planned(planned)
+        ended, planned = list[tuple[int, int]](), list[int]()
+        results = zip(batch.env_ids.tolist(), batch.rewards.tolist(), batch.dones.tolist(), strict=True)
+        for row, (env, reward, is_over) in enumerate(results):
+            play = self._plays[env]
+            play.length += 1
+            play.total += reward
+            if is_over:
+                ended.append((row, env))
+            elif play.planned:
+                planned.append(env)
+            else:
+                self._waiting[env] = batch, row
+        if ended:
+            self._end(batch, ended)
+        self._send_planned(planned)
 
-    def _end(self, batch: Batch, rows: np.ndarray[Any, Any]) -> None:
-        """Ends the units in these rows, and begins the next ones in their envs."""
-        ended = batch.env_ids[rows].tolist()
-        for row, env in zip(rows.tolist(), ended, strict=True):
+    def _end(self, batch: Batch, ended: Sequence[tuple[int, int]]) -> None:
+        """Ends units, and begins the next ones in their envs. `ended`: the row and the env of each."""
+        for row, env in ended:
             if isinstance(fault := batch.infos[row].get("fault"), Fault):  # else the key is the env's own
                 self._fail(self._plays.pop(env), fault)
             else:
-                self._finish(env, bool(batch.terminations[row]), batch.infos[row])
-        self._begin(ended)
-
-    def _keep(self, batch: Batch, envs: np.ndarray[Any, Any]) -> None:
-        """Keeps the observations of these envs."""
-        arrays, objects = self._obs.flatten_batch(batch.obs, len(batch), "obs")
-        if self._columns is None:
-            self._columns = [np.empty((self._pool.num_envs, *array.shape[1:]), array.dtype) for array in arrays]
-        for column, array in zip(self._columns, arrays, strict=True):
-            column[envs] = array
-        if objects is not None:
-            for env, of_env in zip(envs.tolist(), objects, strict=True):
-                self._objects[env] = of_env
+                self._finish(self._plays.pop(env), bool(batch.terminations[row]), batch.infos[row])
+        self._begin(env for _, env in ended)
 
     def _act(self) -> None:
         """Calls the policy for the envs that wait, and sends their actions."""
-        envs = np.flatnonzero(self._is_waiting)
-        self._is_waiting[envs] = False
-        objects = [self._objects[env] for env in envs.tolist()] if self._obs.objects else []
-        obs = self._obs.build_batch([column[envs] for column in self._columns or ()], objects)
-        context = self._actor.context_for(envs, lambda: self._lengths[envs] == 0)
+        envs = sorted(self._waiting)
+        plays = [self._plays[env] for env in envs]
+        # No local variable for the batches: the traceback of an error of the policy would keep the pool's memory.
+        obs = self._obs.gather([(batch.obs, row) for batch, row in map(self._waiting.pop, envs)])
+        ids = np.array(envs, np.int64)
+        context = self._actor.context_for(ids, lambda: np.array([play.length == 0 for play in plays]))
         if "context" in context:  # the policy takes it
-            context["context"].units = tuple(self._plays[env].unit for env in envs.tolist())
+            context["context"].units = tuple(play.unit for play in plays)
         actions, _ = self._actor.finish(self._actor.policy(obs, **context), **context)
         if self._chunk is None:
-            self._pool.send(actions, envs)
+            self._pool.send(actions, ids)
             return
         actions = _map(lambda leaf: self._checked_chunk(leaf, len(envs)), actions)
-        for row, env in enumerate(envs.tolist()):
-            self._plays[env].planned.extend(_map(lambda leaf: leaf[row, step], actions) for step in range(self._chunk))  # noqa: B023
-        self._send_planned(envs.tolist())
+        for row, play in enumerate(plays):
+            play.planned.extend(_map(lambda leaf: leaf[row, step], actions) for step in range(self._chunk))  # noqa: B023
+        self._send_planned(envs)
 
     def _checked_chunk(self, actions: Any, envs: int) -> Any:
         """Checks the shape of actions for several steps, and returns them; a list as an array."""
@@ -186,11 +170,10 @@ class Driver:
             columns = [np.stack(column) for column in zip(*arrays, strict=True)]
             self._pool.send(self._actions.build_batch(columns, objects), envs)
 
-    def _finish(self, env: int, terminated: bool, info: dict[str, Any]) -> None:
-        play, length = self._plays.pop(env), int(self._lengths[env])
+    def _finish(self, play: _Play, terminated: bool, info: dict[str, Any]) -> None:
         task, where = self._tasks[play.task], f"episode {play.unit.episode} of task {play.unit.task!r}"
-        total = info.pop(RETURN, float(self._totals[env]))
-        self._report(play, "done", is_success(task.success, info, where), total, length, terminated)
+        total = info.pop(RETURN, play.total)
+        self._report(play, "done", is_success(task.success, info, where), total, play.length, terminated)
 
     def _fail(self, play: _Play, fault: Fault) -> None:
         """Notes a fault. The unit is played again, unless its own env has caused too many faults."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from operator import index
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,26 +66,17 @@ class TaskEnv(gymnasium.Env[Any, Any]):
         except BaseException:
             self._recorder.end()  # the video shows the episode up to the fault
             raise
+        task = self._tasks[self._task]
         self._steps += 1
         if _is_vector(reward):  # the pool takes a number from all tasks
             self._return = self._return + np.asarray(reward, np.float64)
             reward = float(np.sum(reward))
-        truncated = truncated or self._steps == self._tasks[self._task].max_steps
-        terminated = terminated or self._has_succeeded(info)
+        truncated = truncated or self._steps == task.max_steps
+        terminated = terminated or (task.until_success and _has_succeeded(task, info))
         if (terminated or truncated) and np.ndim(self._return):
             info = {**info, RETURN: self._return.tolist()}
         self._recorder.step(terminated or truncated)
         return obs, reward, terminated, truncated, info
-
-    def _has_succeeded(self, info: dict[str, Any]) -> bool:
-        """Returns whether an episode ends because it is a success."""
-        task = self._tasks[self._task]
-        if not task.until_success or (isinstance(task.success, str) and task.success not in info):
-            return False
-        try:
-            return is_success(task.success, info, task.name)
-        except Exception:  # the episode ends, and the caller, which reads the same info, raises the error
-            return True
 
     def close(self) -> None:
         """Closes the env of the current task, if there is one."""
@@ -125,7 +117,7 @@ class TaskEnv(gymnasium.Env[Any, Any]):
 
     def _check(self, action: Any) -> None:
         """Raises InvalidActionError for a discrete choice that the env of this task does not have."""
-        if self._bounds is not None and self._bounds[0] <= action <= self._bounds[1]:
+        if self._bounds is not None and self._bounds[0] <= index(action) <= self._bounds[1]:
             return
         assert self._actions is not None  # the caller has checked this
         try:
@@ -139,6 +131,16 @@ class TaskEnv(gymnasium.Env[Any, Any]):
             name = self._tasks[self._task].name
             raise InvalidEnvError(f"expected an env with render_mode='rgb_array' for videos of {name!r}, got {mode!r}")
         return path
+
+
+def _has_succeeded(task: Task, info: dict[str, Any]) -> bool:
+    """Returns whether an episode ends because it is a success."""
+    if isinstance(task.success, str) and task.success not in info:
+        return False
+    try:
+        return is_success(task.success, info, task.name)
+    except Exception:  # the episode ends, and the caller, which reads the same info, raises the error
+        return True
 
 
 def _is_vector(reward: Any) -> bool:
