@@ -123,9 +123,9 @@ class SpaceCodec:
             return arrays[0]
         return _build(self.nest, lambda i: arrays[i], lambda j: tuple(row[j] for row in objects))
 
-    def gather(self, rows: Sequence[tuple[Any, int]]) -> Any:
-        """Returns a batched element of copied rows. `rows`: for each row, a batched element and the row there."""
-        return _gather(self.nest, [batch for batch, _ in rows], [row for _, row in rows])
+    def gather(self, parts: Sequence[tuple[Any, list[int]]]) -> Any:
+        """Returns a batched element of copied rows. `parts`: batched elements, and the rows to take from each."""
+        return _gather(self.nest, [batch for batch, _ in parts], [rows for _, rows in parts])
 
     def build_one(self, leaves: Sequence[Any], objects: Sequence[Any]) -> Any:
         """Builds one element of the space from its leaves. Copies the arrays."""
@@ -253,14 +253,16 @@ def _build(nest: Nest, column: Callable[[int], Any], obj: Callable[[int], Any]) 
     return column(body) if kind == "column" else obj(body)
 
 
-def _gather(nest: Nest, batches: Sequence[Any], rows: Sequence[int]) -> Any:
+def _gather(nest: Nest, batches: Sequence[Any], rows: Sequence[list[int]]) -> Any:
     kind, body = nest
     if kind == "dict":
         return {key: _gather(child, [batch[key] for batch in batches], rows) for key, child in body}
     if kind == "tuple":
         return tuple(_gather(child, [batch[i] for batch in batches], rows) for i, child in enumerate(body))
-    leaves = [batch[row] for batch, row in zip(batches, rows, strict=True)]
-    return np.array(leaves) if kind == "column" else tuple(leaves)
+    if kind == "object":
+        return tuple(batch[row] for batch, theirs in zip(batches, rows, strict=True) for row in theirs)
+    taken = [batch[theirs] for batch, theirs in zip(batches, rows, strict=True)]
+    return taken[0] if len(taken) == 1 else np.concatenate(taken)
 
 
 def _choices(space: Space[Any]) -> Choices:

@@ -74,7 +74,8 @@ class Driver:
         self._rows = report
         self._obs, self._actions = SpaceCodec(pool.single_observation_space), SpaceCodec(pool.single_action_space)
         self._plays: dict[int, _Play] = {}  # by env: the unit that it plays
-        self._waiting: dict[int, tuple[Batch, int]] = {}  # by env: the row whose observation the policy has not seen
+        self._waiting: list[int] = []  # the envs whose observations the policy has not seen, as they arrived
+        self._unseen: list[tuple[Any, list[int]]] = []  # these observations: rows of batches
         self._tasks_of: list[int | None] = [None] * pool.num_envs  # by env: the index of its latest task
         self._faults: dict[tuple[int, int], list[str]] = {}  # by task and episode
         self._own_faults = Counter[tuple[int, int]]()  # the number of those that the unit's own env has caused
@@ -108,7 +109,7 @@ class Driver:
 
     def _take(self, batch: Batch) -> None:
         """Handles results: ends units, sends planned actions, and notes the observations that need the policy."""
-        ended, planned = list[tuple[int, int]](), list[int]()
+        ended, planned, unseen = list[tuple[int, int]](), list[int](), list[int]()
         results = zip(batch.env_ids.tolist(), batch.rewards.tolist(), batch.dones.tolist(), strict=True)
         for row, (env, reward, is_over) in enumerate(results):
             play = self._plays[env]
@@ -119,7 +120,10 @@ class Driver:
             elif play.planned:
                 planned.append(env)
             else:
-                self._waiting[env] = batch, row
+                unseen.append(row)
+                self._waiting.append(env)
+        if unseen:
+            self._unseen.append((batch.obs, unseen))
         if ended:
             self._end(batch, ended)
         self._send_planned(planned)
@@ -135,11 +139,10 @@ class Driver:
 
     def _act(self) -> None:
         """Calls the policy for the envs that wait, and sends their actions."""
-        envs = sorted(self._waiting)
-        plays = [self._plays[env] for env in envs]
-        # No local variable for the batches: the traceback of an error of the policy would keep the pool's memory.
-        obs = self._obs.gather([(batch.obs, row) for batch, row in map(self._waiting.pop, envs)])
-        ids = np.array(envs, np.int64)
+        envs, self._waiting = self._waiting, []
+        plays, ids = [self._plays[env] for env in envs], np.array(envs, np.int64)
+        obs = self._obs.gather(self._unseen)
+        self._unseen.clear()  # no local variable: the traceback of an error of the policy would keep the pool's memory
         context = self._actor.context_for(ids, lambda: np.array([play.length == 0 for play in plays]))
         if "context" in context:  # the policy takes it
             context["context"].units = tuple(play.unit for play in plays)
