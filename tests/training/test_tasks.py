@@ -223,6 +223,25 @@ def test_observations_may_have_any_structure(min_envs: int) -> None:
     assert [row["return"] for row in results.rows] == [row["length"] for row in results.rows]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the memory of a process in /proc")
+def test_an_error_that_is_kept_keeps_no_memory_of_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    recv, some_wait = remuda.Pool.recv, list[bool]()
+
+    def failing(pool: remuda.Pool, *arguments: Any) -> remuda.Batch:
+        if any(some_wait):
+            raise KeyboardInterrupt  # while one env resets, and the observations of others wait for the policy
+        batch = recv(pool, *arguments)
+        some_wait.append(0 < batch.dones.sum() < len(batch))
+        return batch
+
+    monkeypatch.setattr(remuda.Pool, "recv", failing)
+    with pytest.raises(KeyboardInterrupt) as kept:
+        evaluate_tasks(
+            lambda obs: np.zeros(len(obs["number"])), [Task("told", Told)], episodes=9, num_envs=3, min_envs=3
+        )
+    assert kept.tb is not None and "memfd:remuda" not in Path("/proc/self/maps").read_text()
+
+
 def fail(*_: Any) -> Any:
     raise AssertionError("this is not called")
 

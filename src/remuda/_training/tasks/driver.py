@@ -83,13 +83,16 @@ class Driver:
     def run(self) -> None:
         """Plays all units. If the policy raises, all units that have ended were reported."""
         self._begin(range(self._pool.num_envs))
-        while self._plays:
-            in_flight, missing = len(self._plays) - len(self._waiting), self._min_envs - len(self._waiting)
-            if in_flight and missing > 0:
-                self._take(self._pool.recv(min(missing, in_flight)))
-            else:
-                self._act()
-            self._rows.show()
+        try:
+            while self._plays:
+                in_flight, missing = len(self._plays) - len(self._waiting), self._min_envs - len(self._waiting)
+                if in_flight and missing > 0:
+                    self._take(self._pool.recv(min(missing, in_flight)))
+                else:
+                    self._act()
+                self._rows.show()
+        finally:
+            self._unseen.clear()  # a traceback that the program keeps would keep the memory of the pool
 
     def _begin(self, envs: Iterable[int]) -> None:
         """Makes idle envs begin their next units, if there are any."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from operator import index
+import operator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -117,7 +117,7 @@ class TaskEnv(gymnasium.Env[Any, Any]):
 
     def _check(self, action: Any) -> None:
         """Raises InvalidActionError for a discrete choice that the env of this task does not have."""
-        if self._bounds is not None and self._bounds[0] <= index(action) <= self._bounds[1]:
+        if self._bounds is not None and self._bounds[0] <= operator.index(action) <= self._bounds[1]:
             return
         assert self._actions is not None  # the caller has checked this
         try:
