@@ -185,7 +185,7 @@ beside-pytest:
 check: style types  ## what your change touches, in two minutes: style, types, and some of the tests
 	$(BIN)/python packaging/check.py
 
-nightly: sanitize soak test-portable test-lowest test-pythons  ## what takes hours: sanitizers, random faults, learning, other systems and Pythons
+nightly: sanitize soak test-portable test-lowest test-pythons  ## what takes hours: sanitizers, random faults, learning, other systems, Pythons and libraries
 	REMUDA_SOAK_MINUTES=$(MINUTES) $(MAKE) --no-print-directory $(DING_FACE) $(MLAGENTS_FACE) $(NEIGHBOURS_PAGE)
 
 pytest: $(VENV)/test.stamp

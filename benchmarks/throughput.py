@@ -6,7 +6,7 @@ The whole run takes about fifteen minutes; ``--quick`` is a rough look, ``--only
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,12 @@ class Case:
     num_envs: int
     goals: tuple[Goal, ...]
 
+    def among(self, names: Collection[str]) -> Case:
+        """Returns the case with those goals whose two contenders are named."""
+        return replace(self, goals=tuple(goal for goal in self.goals if {goal.base, goal.contender} <= set(names)))
 
+
+NATIVE = Goal(1.0, "envpool")
 TEN_TIMES_GYMNASIUM = Goal(10.0, "gymnasium")
 TWICE_GYMNASIUM_PER_ENV = Goal(2.0, "gymnasium", "remuda-1-per-env")
 FACES = tuple(
@@ -69,7 +74,9 @@ CASES = (
     Case("image", 8, (Goal(0.85),)),
     Case("image", 64, (Goal(0.95),)),
     Case("heavy", 8, (Goal(0.97),)),
-    Case("mujoco", 8, (Goal(0.85),)),
+    Case("mujoco", 8, (Goal(0.85), NATIVE)),
+    Case("ant", 8, (NATIVE,)),
+    Case("pong", 8, (NATIVE,)),
     Case("dict", 64, (TEN_TIMES_GYMNASIUM,)),
     Case("infos", 64, (TEN_TIMES_GYMNASIUM,)),
     Case("text", 64, (Goal(2.0, "gymnasium"),)),
@@ -83,8 +90,9 @@ def main() -> None:
     )
     session = Session(options)
     session.leave_out(map(missing, options.only))
-    cases = [case for case in CASES if case.workload in options.only and missing(case.workload) is None]
-    found = list(session.measured(cases, lambda case: measure(case, session)))
+    raced = {IDEAL, Remuda.name, *options.against}
+    cases = [case.among(raced) for case in CASES if case.workload in options.only and missing(case.workload) is None]
+    found = list(session.measured((case for case in cases if case.goals), lambda case: measure(case, session)))
     session.publish("throughput", markdown(found), (report.to_json(result) for _, result in found))
 
 

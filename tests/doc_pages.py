@@ -66,6 +66,16 @@ def written(page: Path) -> str:
     return inserted.sub(lambda found: "\n" * found[0].count("\n"), page.read_text())
 
 
+def output_blocks(page: Path) -> list[str]:
+    """Returns the blocks of output in a page."""
+    return re.findall(r"^```text\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def shape(output: str) -> str:
+    """Returns output with one space between words, and without what varies: process ids."""
+    return re.sub(r"\bpid \d+", "pid", " ".join(output.split()))
+
+
 def filled(text: str, contents: Mapping[str, str]) -> str:
     """Returns a page with new contents between `<!-- name -->` and the next `<!-- end -->`, by name."""
     for name, content in contents.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import json
 import re
 import shlex
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import command
@@ -427,20 +429,46 @@ def headings(page: Path) -> list[str]:
 
 UNITS = r"(?:%|times (?:as|the)|ns|us|µs|ms|s|seconds|kB|MB|GB|KiB|MiB|env steps|steps/s)(?!\w)"
 FIGURE = re.compile(rf"(?<![\w.,-])(?:(\d[\d,]*(?:\.\d+)?) ?{UNITS}|(0\.\d\d+)(?![\w.]))")
+FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+# Code, results, the targets of links, and versions.
+NO_PROSE = re.compile(
+    r"^    .*?$|`[^`\n]*`|<!-- (\w+) -->.*?<!-- /\1 -->|\]\([^)]*\)"
+    r"|\b[Gg]ym(?:nasium)?(?: 1\.x or)? 0\.\d+(?: to 0\.\d+)?",
+    re.DOTALL | re.MULTILINE,
+)
 # Limits, defaults and sizes that the code sets. They were not measured.
-SET_BY_CODE = ("0.1 s", "0.2 s", "60 s", "60 kB")
+SET_BY_CODE = ("0.1 s", "0.2 s", "0.5 s", "5 s", "30 s", "60 s", "30 ms", "5 seconds", "10 seconds", "1.8 times as")
+SET_BY_CODE += ("60 kB", "32 KiB", "64 KiB", "256 KiB", "9 MB", "231 MB")
+WITH_FIGURES = [*PAGES, *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md"))]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "architecture.md"], ids=name_of)
+@pytest.mark.parametrize("page", WITH_FIGURES, ids=name_of)
 def test_figures_in_prose_were_measured(page: Path) -> None:
-    """A number with a unit, or a share such as 0.35, must be in results.json."""
-    prose = re.sub(r"```.*?```|^    .*?$|`[^`\n]*`|\]\([^)]*\)", "", written(page), flags=re.DOTALL | re.MULTILINE)
-    figures = [match for match in FIGURE.finditer(prose) if match[0] not in SET_BY_CODE]
-    assert [match[0] for match in figures if (match[1] or match[2]) not in measured()] == []
+    """A number with a unit, or a share such as 0.35, must be in the results of a script that its section names."""
+    unknown = [
+        match[0]
+        for section in re.split(r"^(?=#+ )", FENCED.sub("", written(page)), flags=re.MULTILINE)
+        for match in FIGURE.finditer(NO_PROSE.sub("", section))
+        if match[0] not in SET_BY_CODE
+        and not is_measured(match[1] or match[2], re.findall(r"\b([a-z0-9_]+)(?:\.py\b|py\))", section))
+    ]
+    assert unknown == []
+
+
+def is_measured(figure: str, scripts: list[str]) -> bool:
+    """Returns whether a number in the results of these scripts is rounded to this figure."""
+    digits = len(figure.partition(".")[2])
+    wanted = float(figure.replace(",", ""))
+    return any(round(number, digits) == wanted for script in scripts for number in measured().get(script, ()))
 
 
 @functools.cache
-def measured() -> set[str]:
-    """Returns all numbers in the results of the benchmarks."""
-    results = (ROOT / "benchmarks" / "results.json").read_text()
-    return set(re.findall(r"(?<![\d.])\d[\d,]*(?:\.\d+)?", results))
+def measured() -> dict[str, set[float]]:
+    """Returns the numbers in the results of each script."""
+    results: dict[str, Any] = json.loads((ROOT / "benchmarks" / "results.json").read_text())
+    numbers: dict[str, set[float]] = {}
+    for name, section in results.items():
+        found = re.findall(r"(?<![\d.])\d[\d,]*(?:\.\d+)?", json.dumps(section))
+        script = name.partition(": ")[0].rpartition("/")[2]
+        numbers.setdefault(script, set()).update(float(number.replace(",", "")) for number in found)
+    return numbers

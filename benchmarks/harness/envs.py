@@ -133,7 +133,8 @@ def pong() -> gymnasium.Env[Any, Any]:
     return FrameStackObservation(AtariPreprocessing(env), 4)
 
 
-NEEDS = {"mujoco": ("mujoco", "gymnasium[mujoco]"), "pong": ("ale_py", "gymnasium[atari,other]")}
+MUJOCO = ("mujoco", "gymnasium[mujoco]")
+NEEDS = {"mujoco": MUJOCO, "ant": MUJOCO, "pong": ("ale_py", "gymnasium[atari,other]")}
 """The module that a workload needs, and the package that pip installs it from."""
 
 
@@ -149,6 +150,7 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     "image": lambda: Workload("(4, 84, 84) uint8, 100 us of CPU work", fixed(IMAGE, iterations_for(100e-6))),
     "heavy": lambda: Workload("Box(4), 1 ms of CPU work", fixed(VECTOR, iterations_for(1e-3))),
     "mujoco": lambda: Workload("HalfCheetah-v5", functools.partial(gymnasium.make, "HalfCheetah-v5")),
+    "ant": lambda: Workload("Ant-v5", functools.partial(gymnasium.make, "Ant-v5")),
     "pong": lambda: Workload("ALE/Pong-v5, preprocessed", pong),
     "dict": lambda: Workload("nested Dict with an image, returns at once", fixed(NESTED)),
     "infos": lambda: Workload("CartPole, 8 numeric info keys", MetricsCartPole),

@@ -35,6 +35,7 @@ class EnvPool(_Native):
     names: ClassVar[dict[str, str]] = {
         "CartPole-v1": "CartPole-v1",
         "HalfCheetah-v5": "HalfCheetah-v5",
+        "Ant-v5": "Ant-v5",
         "ALE/Pong-v5, preprocessed": "Pong-v5",
     }
 

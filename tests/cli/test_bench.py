@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from command import command
+from doc_pages import output_blocks, shape
 
 README = Path(__file__).parents[2] / "README.md"
 QUICK = ("--seconds", "0.1", "--num-envs", "4", "--num-workers", "2")
@@ -89,13 +90,8 @@ def test_the_demo_races_and_kills_a_worker(caplog: pytest.LogCaptureFixture) -> 
     race, kill = run.stdout.split("\nFour CartPoles")
     assert re.findall(r"^(plain loop|remuda|gymnasium) ", race, re.M) == ["plain loop", "remuda", "gymnasium"]
     assert "systemd-oomd" not in run.output + caplog.text  # the demo itself killed the worker
-    shown = README.read_text().partition("```text\n")[2].partition("```")[0]
+    (shown,) = output_blocks(README)
     assert shape(shown) in shape(kill)
-
-
-def shape(output: str) -> str:
-    """Returns output with one space between words, and without what varies: process ids."""
-    return re.sub(r"\bpid \d+", "pid", " ".join(output.split()))
 
 
 # -- the doctor ------------------------------------------------------------------------------------------

@@ -186,8 +186,8 @@ class PoolOptions(FaceOptions, total=False):
             finds best. The trial builds the first env in a worker process. If that takes less than a second, the trial
             steps it, closes it, and builds it again for the pool. Otherwise each env gets a worker, as envs that render
             do, and envs in threads. `Pool.choice` has the choice and the reason. A vector env counts as one. None is
-            also the default of the faces, and with faults="restart" or "resume", renewals, spares, threads, and resets
-            in advance or in the background.
+            also the default of the faces, and with faults="restart" or "resume", renewals, limits of memory, spares,
+            lazy envs, threads, and resets in advance or in the background.
         backend (None): Where envs run: "process", "thread", "serial", "auto", None, or a `remuda.Ray`. "process" needs
             Linux. "thread" is for envs that release the GIL, and for Python without it. With "serial" the caller steps
             the envs, for debugging. None is "process" on Linux, else "thread", with a warning, because envs in threads
@@ -230,8 +230,8 @@ class PoolOptions(FaceOptions, total=False):
             limit.
         pin_workers (False): Keep each worker on one core. The workers take cores in turn, once they have built their
             envs; with `devices` a core near the GPU, if the machine reports that. Or sets of cores, such as
-            `[{0, 1}, {2, 3}]`, which the workers take in turn. It needs Linux. It changed the speed by -9 to +20 % in
-            our measurements, and costs a quarter if another program needs the core.
+            `[{0, 1}, {2, 3}]`, which the workers take in turn. It needs Linux. It gains little, and costs
+            much if another program needs the core.
         name (None): The name of the workers in `ps` and logs; None: "remuda", or the name that a face gives them.
 
     Episodes:
