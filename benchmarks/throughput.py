@@ -54,7 +54,7 @@ class Case:
     goals: tuple[Goal, ...]
 
     def among(self, names: Collection[str]) -> Case:
-        """Returns the case with those goals whose two contenders are named."""
+        """Returns the case with the goals of which both contenders are named."""
         return replace(self, goals=tuple(goal for goal in self.goals if {goal.base, goal.contender} <= set(names)))
 
 
