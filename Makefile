@@ -1,5 +1,5 @@
 # `make demo` and `make test` set up all that they need, in .venv, .venv-ding, .venv-mlagents, .venv-old-gymnasium and .venv-tasks.
-# `make nightly` also sets up .venv-neighbours.
+# `make nightly` also sets up .venv-neighbours, and adds to .venv-old-gymnasium.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -60,10 +60,13 @@ TASKS      := .venv-tasks
 TASKS_EVAL := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info < (3, 14) and print(1)'),tasks-test,tasks-untested)
 TASKS_PINS := tests/training/tasks_requirements.txt
 
-# RLlib holds Gymnasium at an older release than the other tests.
-NEIGHBOURS      := .venv-neighbours
-NEIGHBOURS_PAGE := $(if $(shell $(PYTHON) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) and print(1)'),neighbours-test,neighbours-untested)
-NEIGHBOURS_PINS := tests/faces/neighbours_requirements.txt
+# RLlib holds Gymnasium at an older release than the other tests, and Sample Factory at 0.29. AgileRL asks for another
+# tensordict than TorchRL.
+NEIGHBOURS         := .venv-neighbours
+NEIGHBOURS_PAGE    := $(if $(shell $(PYTHON) -c 'import sys; (3, 11) <= sys.version_info < (3, 13) and print(1)'),neighbours-test,neighbours-untested)
+NEIGHBOURS_PINS    := tests/faces/neighbours_requirements.txt
+NEIGHBOURS_NO_DEPS := agilerl==2.58.0
+NEIGHBOURS_OF_OLD  := sample-factory==2.1.1
 
 # The first Python without the GIL that remuda supports.
 PYTHON_FREE_THREADED ?= $(shell command -v python3.14t 2>/dev/null)
@@ -160,8 +163,8 @@ $(TASKS)/test.stamp: $(TASKS)/peers.stamp $(WHEEL)
 
 $(NEIGHBOURS)/peers.stamp: $(NEIGHBOURS_PINS)
 	$(PYTHON) -m venv --clear $(NEIGHBOURS)
-	$(NEIGHBOURS)/bin/python -m pip install --quiet --constraint $(NEIGHBOURS_PINS) torch
 	$(NEIGHBOURS)/bin/python -m pip install --quiet --requirement $(NEIGHBOURS_PINS)
+	$(NEIGHBOURS)/bin/python -m pip install --quiet --no-deps $(NEIGHBOURS_NO_DEPS)
 	@touch $@
 
 $(NEIGHBOURS)/test.stamp: $(NEIGHBOURS)/peers.stamp $(WHEEL)
@@ -285,11 +288,13 @@ tasks-test: $(TASKS)/test.stamp  ## evaluations of tasks in gym-pusht and MetaWo
 tasks-untested:
 	@echo "SKIPPED: evaluations in gym-pusht were not tested, because its pymunk needs Python 3.13 or older (make clean test PYTHON=python3.13)."
 
-neighbours-test: $(NEIGHBOURS)/test.stamp  ## the programs of docs/other-libraries.md, beside TorchRL, RLlib and skrl
+neighbours-test: $(NEIGHBOURS)/test.stamp $(OLD_GYMNASIUM)/test.stamp  ## the programs of docs/other-libraries.md, beside the libraries
 	$(NEIGHBOURS)/bin/python $(FACE) tests/faces/gymnasium/test_neighbours.py
+	$(OLD_GYMNASIUM)/bin/python -m pip install --quiet $(NEIGHBOURS_OF_OLD)
+	$(OLD_GYMNASIUM)/bin/python $(FACE) tests/faces/gymnasium/test_neighbours.py
 
 neighbours-untested:
-	@echo "SKIPPED: TorchRL, RLlib and skrl were not tested, because their company needs Python 3.11 to 3.13 (make clean nightly PYTHON=python3.13)."
+	@echo "SKIPPED: TorchRL, RLlib and others were not tested, because their company needs Python 3.11 or 3.12 (make clean nightly PYTHON=python3.12)."
 
 bench: $(VENV)/demo.stamp  ## a quick look at the benchmarks
 	$(BIN)/python benchmarks/throughput.py --quick --any-round --against gymnasium
