@@ -54,8 +54,9 @@ for _ in range(2):
     longest = 1.2 * (time.perf_counter() - begin)
 pools.clear()
 collect()
-before, interrupts = holdings(), 0
-for n in range(POOLS):
+before, interrupts, n = holdings(), 0, 0
+while n < POOLS or interrupts < POOLS / 10:  # on a busy machine, a pool may be closed before its interrupt
+    n += 1
     period = drawn.uniform(1e-4, 3e-3) if n % 2 else 0
     signal.setitimer(signal.ITIMER_REAL, drawn.uniform(1e-6, longest), period)
     try:
@@ -72,7 +73,7 @@ for n in range(POOLS):
     collect()
     while holdings() != before:  # threads that run to their end
         collect()
-say(interrupts > POOLS / 10)
+say("done")
 """
 
 
@@ -81,7 +82,7 @@ def test_interrupts_at_random_instants_leave_nothing(kind: str, script: Callable
     options = {"start_method" if "fork" in kind else "backend": kind}
     pools = round(POOLS[kind] * (1 + MINUTES))
     run = script(f"OPTIONS, POOLS, SEED = {options!r}, {pools}, {SEED}\n{TIMED}", "-W", "ignore")
-    assert run.read_line() is True
+    assert run.read_line() == "done"
     assert run.await_end()[0] == 0
 
 
