@@ -153,6 +153,23 @@ def test_chunks_of_actions_may_be_lists() -> None:
         run(lambda obs: [[0.0], [0.0, 0.0]])
 
 
+def test_a_policy_may_return_chunks_in_the_same_array_again() -> None:
+    kept = np.zeros((4, 3, 2))
+
+    def into_the_same_array(obs: Any, context: remuda.PolicyContext) -> Any:
+        kept[: len(obs)] = chunked(obs, context)
+        return kept[: len(obs)]
+
+    run = partial(serially, tasks=WALKS[:1], episodes=9, num_envs=4, seed=3, chunk=3)
+    assert run(into_the_same_array).rows == run(chunked).rows
+
+
+def test_an_action_of_a_chunk_has_the_shape_of_the_space() -> None:
+    run = partial(serially, tasks=WALKS[:1], episodes=1, chunk=2, label="wrong")
+    with pytest.raises(remuda.InvalidActionError, match=r"expected an array of shape \(2,\) .* at actions, got"):
+        run(lambda obs: np.zeros((len(obs), 2, 5)))
+
+
 def still(obs: Any) -> Any:
     return np.zeros((len(obs), 2))
 

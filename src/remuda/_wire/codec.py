@@ -89,16 +89,17 @@ class SpaceCodec:
 
     # -- one element of the space ----------------------------------------------------------------------
 
-    def flatten(self, value: Any, name: str = "obs") -> tuple[list[np.ndarray[Any, Any]], list[Any]]:
+    def flatten(
+        self, value: Any, name: str = "obs", error: Callable[[str], Exception] = ValueError
+    ) -> tuple[list[np.ndarray[Any, Any]], list[Any]]:
         """Returns (arrays, objects), the leaves of one element. Each array has its column's dtype and shape.
 
-        Raises:
-            ValueError: The value does not fit. The text has the expected and the given value, and the path.
+        Raises `error` if the value does not fit. The text has the expected and the given value, and the path.
         """
         if self.is_single_column:
             (column,) = self.columns
-            return [coerce(value, column.dtype, column.shape, name, ValueError)], []
-        arrays, objects = self._split(value, name, ValueError)
+            return [coerce(value, column.dtype, column.shape, name, error)], []
+        arrays, objects = self._split(value, name, error)
         return arrays, [leaf for leaf, _ in objects]
 
     def _split(

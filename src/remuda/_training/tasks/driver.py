@@ -159,19 +159,21 @@ class Driver:
         self._send_planned(envs)
 
     def _checked_chunk(self, actions: Any, envs: int) -> Any:
-        """Checks the shape of actions for several steps, and returns them; a list as an array."""
+        """Checks the shape of actions for several steps, and returns a copy: the policy may use its array again."""
         wanted = f"expected actions of shape ({envs}, {self._chunk}, ...), with chunk={self._chunk}, got"
         try:
-            rows = np.array(actions) if isinstance(actions, list) else actions
-        except ValueError as error:
-            raise InvalidActionError(f"{wanted} lists of different lengths, {in_brief(actions)}") from error
+            rows = np.array(actions)
+        except Exception as error:  # such as that of a tensor which requires gradients
+            what = "lists of different lengths, " if isinstance(actions, list) else ""
+            raise InvalidActionError(f"{wanted} {what}{in_brief(actions)} ({error})") from error
         if (shape := np.shape(rows))[:2] != (envs, self._chunk):
             raise InvalidActionError(f"{wanted} {shape}")
         return rows
 
     def _send_planned(self, envs: Sequence[int]) -> None:
         if envs:
-            actions = [self._actions.flatten(self._plays[env].planned.popleft(), "actions") for env in envs]
+            planned = [self._plays[env].planned.popleft() for env in envs]
+            actions = [self._actions.flatten(action, "actions", InvalidActionError) for action in planned]
             arrays, objects = zip(*actions, strict=True)
             columns = [np.stack(column) for column in zip(*arrays, strict=True)]
             self._pool.send(self._actions.build_batch(columns, objects), envs)
