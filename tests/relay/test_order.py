@@ -32,6 +32,38 @@ def test_records_arrive_while_the_pool_waits(phase: str, reaction: Any, tmp_path
         assert pool.step([1, 2]).rewards.tolist() == [1, 2]
 
 
+def test_a_worker_that_logs_without_end_delays_no_other_env(tmp_path: Path) -> None:
+    quiet = tmp_path / "quiet"
+
+    def talk(env: Any, action: Any) -> None:
+        while not quiet.exists():
+            logging.getLogger("test.env").info("still here")
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            self.format(record)
+
+    logger = logging.getLogger("test.env")
+    logger.addHandler(Handler())
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        with Pool(hooked(2, (0,), step=talk), num_workers=None, log_advice=False) as pool:
+            pool.reset()
+            pool.send([0, 5])
+            for _ in range(20):
+                batch = pool.recv(min_envs=1)
+                assert batch.env_ids.tolist() == [1]
+                pool.send([5], [1])
+            pool.recv(min_envs=1)
+            quiet.touch()
+            assert pool.recv().env_ids.tolist() == [0]
+    finally:
+        logger.handlers.clear()
+        logger.setLevel(logging.NOTSET)
+        logger.propagate = True
+
+
 def test_records_arrive_even_if_results_keep_coming(log_records: list[Any]) -> None:
     """The fast path of `recv` does not read records, but they are read in time."""
     with Pool(hooked(2, step=log("stepping")), num_workers=None) as pool:

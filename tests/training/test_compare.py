@@ -66,6 +66,9 @@ def test_several_policies_are_compared_with_holms_correction() -> None:
     for wrong in (each[:1], [each[0], each[0]]):
         with pytest.raises(ValueError, match=r"expected two or more results with different labels, got \['a'.*label="):
             compare_all(*wrong)
+    for wrong in ([1, 2], [each, each]):
+        with pytest.raises(TypeError, match="expected results of evaluate_tasks, got"):
+            compare_all(*wrong)
 
 
 def test_results_without_finished_units_are_refused() -> None:

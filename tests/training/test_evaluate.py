@@ -386,6 +386,68 @@ def test_a_policy_with_a_state_and_random_numbers_is_evaluated() -> None:
     assert results[0] == results[1] and len(set(results[0])) > 1
 
 
+class Casting:
+    """A policy whose states have another dtype than its initial states."""
+
+    def initial_state(self, k: int) -> Any:
+        return np.zeros(k, np.int64)
+
+    def act(self, obs: Any, context: remuda.PolicyContext) -> Any:
+        context.state = context.state + 0.5
+        return np.zeros(len(obs), int)
+
+
+@pytest.mark.parametrize("num_envs", [1, 2])
+def test_states_of_another_dtype_are_refused(num_envs: int) -> None:
+    with pytest.raises(TypeError, match=r"expected context.state .* of initial_state, .*'int64'.*, got .*'float64'"):
+        evaluate(Casting(), [Lottery] * num_envs, episodes=4, backend="serial")
+
+
+class Nested(Lottery):
+    observation_space = spaces.Dict({"a": Lottery.observation_space, "text": spaces.Text(9)})
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        obs, info = super().reset(seed=seed, options=options)
+        return {"a": obs, "text": str(seed)}, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, *rest = super().step(action)
+        return {"a": obs, "text": str(self.steps)}, *rest
+
+
+def test_a_policy_may_change_the_dict_of_its_observations() -> None:
+    seen = list[Any]()
+
+    def changing(obs: dict[str, Any]) -> Any:
+        seen.append((obs["a"].copy(), obs.pop("text")))
+        return np.zeros(len(obs.pop("a")), int)
+
+    def reading(obs: dict[str, Any]) -> Any:
+        seen.append((obs["a"].copy(), obs["text"]))
+        return np.zeros(len(obs["a"]), int)
+
+    run = partial(evaluate, envs=[Nested] * 3, episodes=7, seed=0, backend="serial")
+    assert run(changing).returns.tolist() == run(reading).returns.tolist()
+    half = len(seen) // 2
+    assert repr(seen[:half]) == repr(seen[half:])
+
+
+def test_an_action_that_does_not_fit_is_refused_alike_in_all_rounds() -> None:
+    rounds = list[int]()
+
+    def wrong_at_last(obs: Any) -> Any:
+        rounds.append(len(obs))
+        return np.zeros((len(obs), 5 if len(rounds) > 2 else 1), int)
+
+    for envs in (
+        [Lottery] * 2,
+        [lambda: Lottery(length=1), Lottery],
+    ):  # the second steps alone, while the first is reset
+        rounds.clear()
+        with pytest.raises(remuda.InvalidActionError, match=r"expected an array of shape \(2,\)"):
+            evaluate(wrong_at_last, envs, episodes=50, backend="serial")
+
+
 # -- in a thread -----------------------------------------------------------------------------------------------
 
 

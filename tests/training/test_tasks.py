@@ -5,6 +5,10 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
+import re
+import signal
+import subprocess
 import sys
 from dataclasses import replace
 from functools import partial
@@ -153,6 +157,26 @@ def test_chunks_of_actions_may_be_lists() -> None:
         run(lambda obs: [[0.0], [0.0, 0.0]])
 
 
+class Counting:
+    """A policy whose actions are the number of steps in its state. `fresh` returns initial states."""
+
+    def __init__(self, fresh: Any) -> None:
+        self.initial_state = fresh
+
+    def act(self, obs: Any, context: remuda.PolicyContext) -> Any:
+        context.state = context.state + 1
+        return np.repeat(context.state, 2, axis=1)
+
+
+def test_initial_states_are_not_written() -> None:
+    zeros = np.zeros((3, 1))
+    run = partial(evaluate_tasks, tasks=WALKS[:1], episodes=9, num_envs=3, backend="serial", label="counting")
+    expected = run(Counting(lambda k: np.zeros((k, 1)))).rows
+    for fresh in (lambda k: zeros[:k], lambda k: np.broadcast_to(zeros[0], (k, 1))):
+        assert run(Counting(fresh)).rows == expected
+    assert not zeros.any()
+
+
 def test_a_policy_may_return_chunks_in_the_same_array_again() -> None:
     kept = np.zeros((4, 3, 2))
 
@@ -257,6 +281,14 @@ def test_an_error_that_is_kept_keeps_no_memory_of_the_pool(monkeypatch: pytest.M
             lambda obs: np.zeros(len(obs["number"])), [Task("told", Told)], episodes=9, num_envs=3, min_envs=3
         )
     assert kept.tb is not None and "memfd:remuda" not in Path("/proc/self/maps").read_text()
+    monkeypatch.undo()
+    unknown = [Task("walk", Walk, success="no such key")]
+    with pytest.raises(ValueError, match="no such key") as kept:
+        evaluate_tasks(still, unknown, episodes=3, num_envs=2, min_envs=2)
+    assert kept.tb is not None and "memfd:remuda" not in Path("/proc/self/maps").read_text()
+    with pytest.raises(ValueError, match="no such key") as kept:
+        remuda.evaluate(still, [Walk] * 2, episodes=3, success="no such key")
+    assert kept.tb is not None and "memfd:remuda" not in Path("/proc/self/maps").read_text()
 
 
 def fail(*_: Any) -> Any:
@@ -348,6 +380,52 @@ def test_a_file_that_another_run_uses_is_refused(tmp_path: Path) -> None:
 
     results = run(starting_another)
     assert errors and run(fail).rows == results.rows  # it is free again
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks the program")
+def test_a_child_of_a_policy_does_not_keep_the_file_locked(tmp_path: Path) -> None:
+    children = list[int]()
+
+    def forking(obs: Any) -> Any:
+        if not children:
+            children.append(os.fork() or (signal.pause(), os._exit(0)))  # type: ignore[func-returns-value, arg-type]
+        return still(obs)
+
+    run = partial(serially, tasks=WALKS, episodes=1, results=tmp_path / "a.jsonl", label="x")
+    try:
+        assert run(forking).rows == run(fail).rows
+    finally:
+        os.kill(children[0], signal.SIGKILL)
+        os.waitpid(children[0], 0)
+
+
+LITTLE_SPACE = """
+import resource, signal, sys
+import numpy, remuda
+from task_envs import Walk
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+task, options = remuda.Task("walk", Walk), {"num_envs": 1, "backend": "serial", "label": "x", "results": sys.argv[1]}
+
+def still(obs):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+    return numpy.zeros((len(obs), 2))
+
+remuda.evaluate_tasks(still, [task], episodes=9, **options)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="files of a limited size")
+@pytest.mark.parametrize("size", range(600, 800, 20))
+def test_a_row_for_which_space_is_missing_is_not_written_in_part(size: int, tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    command = [sys.executable, "-c", LITTLE_SPACE, str(file), str(size)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert re.search("OSError: .*(No space left|File too large)", done.stderr)
+    assert file.read_bytes().endswith(b"}\n")
+    run = partial(serially, still, [Task("walk", Walk)], episodes=9, label="x")
+    assert run(results=file).rows == run().rows
 
 
 class Clumsy(Walk):
@@ -590,6 +668,44 @@ def test_videos_have_the_names_of_tasks(tmp_path: Path) -> None:
     assert found == ["to-the-left-right-episode-0.mp4", "to-the-left-right-episode-2.mp4"]
     with pytest.raises(remuda.InvalidEnvError, match="render_mode='rgb_array' for videos of 'plain', got None"):
         evaluate_tasks(still, WALKS[:1], episodes=1, num_envs=1, video_folder=tmp_path / "others")
+    with pytest.raises(ValueError, match=r"got 'a \(b\)' and 'a \[b\]'"):
+        serially(still, [Task("a (b)", Walk), Task("a [b]", Walk)], episodes=1, video_folder=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+class Transparent(Walk):
+    def render(self) -> Any:
+        return np.zeros((16, 16, 4), np.uint8)
+
+
+def test_a_picture_that_is_none_is_a_mistake_and_no_fault_of_the_episode(tmp_path: Path) -> None:
+    task = Task("walk", partial(Transparent, render_mode="rgb_array"))
+    with pytest.raises(remuda.InvalidEnvError, match=r"expected render\(\) to return .* got \(16, 16, 4\) and uint8"):
+        serially(still, [task], episodes=2, video_folder=tmp_path)
+
+
+class WithoutOptions(Walk):
+    def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:  # type: ignore[override]
+        return super().reset(seed=seed)
+
+
+def test_an_env_without_options_is_reset_without_them() -> None:
+    results = serially(still, [Task("walk", WithoutOptions)], episodes=3)
+    assert results.rows == serially(still, [Task("walk", Walk)], episodes=3).rows
+
+
+def test_a_task_that_makes_no_single_env_is_refused() -> None:
+    for make in (lambda: Walk, lambda: gymnasium.make_vec("CartPole-v1", num_envs=2)):
+        with pytest.raises(
+            remuda.InvalidEnvError, match="expected make of task 'wrong' to return a gymnasium.Env, got"
+        ):
+            serially(still, [Task("wrong", make)], episodes=1, attempts=1)
+
+
+def test_the_number_of_workers_is_not_tried_out(caplog: pytest.LogCaptureFixture) -> None:
+    run = partial(evaluate_tasks, still, WALKS[:1], episodes=2, num_envs=2, label="x")
+    assert run(num_workers="auto").rows == run().rows
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("num_envs", [1, 3])

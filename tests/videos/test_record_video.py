@@ -218,6 +218,35 @@ def test_videos_of_an_evaluation_show_whole_episodes(autoreset: Any, backend: An
     assert [grays(file) for file in files] == [list(range(result.lengths[episode] + 1)) for episode in shown]
 
 
+class FailsInLongEpisodes(Gray):
+    """An env that raises in step 2 of a long episode, if its factory is still to do so. `reset_options` has lengths."""
+
+    def __init__(self, fails: list[int]) -> None:
+        super().__init__()
+        self._fails = fails
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.length = options["length"]
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if self.length == 5 and self.steps == 2 and self._fails:
+            self._fails.pop()
+            accidents.raise_value_error()
+        return super().step(action)
+
+
+@pytest.mark.parametrize("fails", [[], [1]])
+def test_an_env_that_is_rebuilt_after_its_video_records_no_other_episode(fails: list[int], tmp_path: Path) -> None:
+    options: dict[str, Any] = {"episodes": 3, "reset_options": [{"length": length} for length in (2, 5, 3)]}
+    faults = FaultPolicy("restart", backoff=0.0, renew_every=None if fails else 1)
+    envs = [lambda: FailsInLongEpisodes(fails)]
+    evaluation = evaluate(
+        act, envs, **options, video_folder=tmp_path, video_episodes=[0], backend="thread", faults=faults
+    )
+    assert grays(*evaluation.videos) == [0, 1, 2] and evaluation.lengths.tolist() == [2, 5, 3] and not fails
+
+
 @pytest.mark.parametrize("autoreset", ["same_step", "disabled"])
 def test_the_video_of_a_cut_off_episode_of_an_evaluation_shows_its_repetition(autoreset: Any, tmp_path: Path) -> None:
     die = accidents.once(tmp_path / "died", accidents.kill_myself, skip=2)

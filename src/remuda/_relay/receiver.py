@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from remuda._progress.bar import make_way
 from remuda._relay.log import logger, print_error_of_handler
-from remuda._relay.records import MAX_BYTES, SentWarning
+from remuda._relay.records import LOST, MAX_BYTES, SentWarning
 from remuda._system.forks import fork_safe_lock
 from remuda._system.sockets import socket_pair, wait_readable
 from remuda._wire.exceptions import text_of
@@ -130,6 +130,8 @@ class Relay:
             if isinstance(sent, SentWarning):
                 self._warn(sent)
             else:
+                with self._lock:
+                    self._received += sent.pop(LOST, 1) - 1  # those that were announced will not come
                 record = logging.makeLogRecord(sent)
                 if (target := logging.getLogger(record.name)).isEnabledFor(record.levelno):
                     target.handle(record)

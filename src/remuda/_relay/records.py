@@ -13,6 +13,7 @@ from typing import Any
 from remuda._wire.exceptions import text_of
 
 MAX_BYTES = 60_000  # the most bytes of a datagram
+LOST = "_remuda_lost"  # the attribute of a record: the number of datagrams that were announced and then dropped
 _MAX_TEXT = 6_000  # characters that stay of a long text: a datagram has room for two such texts, at 4 bytes a character
 _MAX_NAME = 200  # characters that stay of names and paths, which are shorter in practice
 _CUT = " [cut: it was too big for one record]"

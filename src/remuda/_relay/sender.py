@@ -14,7 +14,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, TextIO
 
-from remuda._relay.records import dump_record, dump_warning
+from remuda._relay.records import LOST, dump_record, dump_warning
 from remuda._relay.verbosity import Verbosity, loggers
 from remuda._system.originals import select, time
 from remuda._system.sockets import Socket
@@ -125,8 +125,10 @@ class RelayHandler(logging.Handler):
             self.release()
 
     def _loss(self, dropped: int) -> bytes:
+        """Returns a datagram that was not announced, in place of so many that were."""
         text = "%d log records were dropped: they came faster than the pool could read them"
         record = logging.LogRecord("remuda", logging.WARNING, __file__, 0, text, (dropped,), None)
+        setattr(record, LOST, dropped)
         return dump_record(record, self._worker, None)
 
 

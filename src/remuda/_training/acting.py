@@ -92,6 +92,7 @@ class Actor:
         self._all, self._shard, self._first_env = np.arange(num_envs), shard, first_env
         self.rng = rng
         self._state: Any = None
+        self._is_own = False  # whether no policy has the memory of `_state`, so that rows of it may be written
         self._rows: Any = slice(None)  # the rows of `_state` that belong to the envs of the latest call
         self.use(policy)
 
@@ -140,7 +141,9 @@ class Actor:
         if self._initial_state is None:
             return None
         if self._state is None:
-            self._state = self._to_device(self._fresh(len(self._all)))
+            self._state, self._is_own = self._to_device(self._fresh(len(self._all))), False
+        if not (self._is_own or isinstance(rows, slice)):  # before the policy writes its own memory
+            self._state, self._is_own = _map(lambda kept: _copy(_detached(kept)), self._state), True
         state = _map(lambda kept: kept[rows], self._state)
         if not starts.any():
             return state
@@ -151,8 +154,12 @@ class Actor:
     def _keep(self, rows: Any, state: Any) -> None:
         if self._initial_state is None:
             return
+        if self._state is not None and state is not None and (given := _forms(state)) != (kept := _forms(self._state)):
+            raise TypeError(  # otherwise the state would be cast if the policy acts for some of the envs, and only then
+                f"expected context.state to have rows of the shapes and dtypes of initial_state, {kept}, got {given}"
+            )
         if isinstance(rows, slice):
-            self._state = _map(_detached, state)
+            self._state, self._is_own = _map(_detached, state), False
         else:
             _each(lambda kept, leaf: kept.__setitem__(rows, _detached(leaf)), self._state, state)
 

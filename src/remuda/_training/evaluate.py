@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from remuda import Batch, Fault, Pool, PoolOptions, RemudaError, RestartLimitError
+from remuda import Batch, Fault, InvalidActionError, Pool, PoolOptions, RemudaError, RestartLimitError
+from remuda._error_frames import holds_nothing
 from remuda._progress.bar import Bar
 from remuda._seeds import derive_seed
 from remuda._training.acting import Actor, Policy, check_policy
@@ -180,8 +181,11 @@ class _Play:
         self._stepping, self._beginning = list[int](), [env for env in range(n) if self._queues[env]]
         self._actions = SpaceCodec(pool.single_action_space)
         self._codec = SpaceCodec(pool.single_observation_space)
-        self._obs: Any = None  # the latest observation of each env
+        self._leaves: Any = (
+            None  # the latest observation of each env: (arrays, objects), as `flatten_batch` returns them
+        )
 
+    @holds_nothing
     def play(self) -> Evaluation:
         try:
             self._play_all()
@@ -242,7 +246,9 @@ class _Play:
         pool, actions = self._pool, None
         if self._stepping:
             context = self._actor.context_for(pool.env_ids, lambda: self._starts)
-            actions, _ = self._actor.finish(self._actor.policy(self._obs, **context), **context)
+            arrays, objects = self._leaves
+            obs = self._codec.build_batch(arrays, objects or ())  # its dicts are new: the policy may change them
+            actions, _ = self._actor.finish(self._actor.policy(obs, **context), **context)
         self._expect_videos()
         if len(self._stepping) == pool.num_envs:
             return pool.step(actions)
@@ -253,7 +259,7 @@ class _Play:
         return pool.recv(order="slot")
 
     def _rows(self, actions: Any, envs: list[int]) -> Any:
-        arrays, objects = self._actions.flatten_batch(actions, self._pool.num_envs, "actions")
+        arrays, objects = self._actions.flatten_batch(actions, self._pool.num_envs, "actions", InvalidActionError)
         return self._actions.build_batch(
             [array[envs] for array in arrays], [] if objects is None else [objects[env] for env in envs]
         )
@@ -303,19 +309,17 @@ class _Play:
 
     def _note_obs(self, batch: Batch) -> None:
         """Keeps the latest observation of each env, because a batch may lack rows of some envs."""
-        n = self._pool.num_envs
-        if len(batch) == n:
-            self._obs = batch.obs
-            return
-        arrays, objects = self._codec.flatten_batch(self._obs, n, "obs")
         rows, row_objects = self._codec.flatten_batch(batch.obs, len(batch), "obs")
+        if len(batch) == self._pool.num_envs:
+            self._leaves = rows, row_objects
+            return
+        arrays, objects = self._leaves
         arrays = [array.copy() for array in arrays]
         for array, fresh in zip(arrays, rows, strict=True):
             array[batch.env_ids] = fresh
-        kept = [] if objects is None else objects
         for env, one in zip(batch.env_ids.tolist(), row_objects or (), strict=False):
-            kept[env] = one
-        self._obs = self._codec.build_batch(arrays, kept)
+            objects[env] = one
+        self._leaves = arrays, objects
 
 
 class ClosingPool:

@@ -19,7 +19,7 @@ _ROUNDING = 1e-9  # a relative difference that is due to rounding
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
-    """The result of `remuda.evaluate`. Row k of each array is the k-th of N episodes, in the order of their starts.
+    """The result of `remuda.evaluate`. Row k of each array is episode k of N.
 
     Attributes:
         seed: The seed from which the seeds of the episodes were derived, unless `seeds=` gave them: the same one gives

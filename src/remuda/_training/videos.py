@@ -35,6 +35,7 @@ class Videos:
         """
         self._pool, self._folder, self._chosen = pool, Path(folder or "").absolute(), episodes
         self._envs = sorted({episode % pool.num_envs for episode in episodes})
+        self._told: set[int] = set()  # the envs that record their next episode, however late it begins
         self._ended: list[int] = []
         self.written: tuple[Path, ...] = ()
         if episodes:
@@ -46,12 +47,13 @@ class Videos:
     def begin(self, episodes: Mapping[int, int]) -> None:
         """Makes envs, or the envs rebuilt in their place, record their next episodes, if these are chosen.
 
-        `episodes` has the next episode of each env.
+        `episodes` has the next episode of each env. If it is not chosen, an env that is rebuilt later records nothing.
         """
-        chosen = {env: episode for env, episode in episodes.items() if episode in self._chosen}
-        if chosen:
-            per_env = [(self._video(episode),) for episode in chosen.values()]
-            self._pool.apply_async(expect, per_env_args=per_env, env_ids=list(chosen), about=_NAME).result()
+        chosen = {env for env, episode in episodes.items() if episode in self._chosen}
+        if envs := sorted(chosen | (self._told & episodes.keys())):
+            per_env = [(self._video(episodes[env]) if env in chosen else None,) for env in envs]
+            self._pool.apply_async(expect, per_env_args=per_env, env_ids=envs, about=_NAME).result()
+        self._told = (self._told - episodes.keys()) | chosen
 
     def note_end(self, episode: int) -> None:
         """Notes that an episode has ended without a fault. Its video is then one of the results."""

@@ -40,8 +40,11 @@ def attach(env: Any, fps: float | None = None, choose: Callable[[], Path | None]
     return recorder
 
 
-def expect(env: Any, path: Path) -> None:
-    """Makes an env record the episode that begins with its next reset into a file. Runs in the env's worker."""
+def expect(env: Any, path: Path | None) -> None:
+    """Makes an env record the episode that begins with its next reset into a file; None: it is not recorded.
+
+    Runs in the env's worker.
+    """
     (_recorder_of(env) or attach(env)).expected = path
 
 

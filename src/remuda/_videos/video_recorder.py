@@ -13,6 +13,7 @@ from weakref import WeakSet
 import numpy as np
 
 from remuda._worker.measuring import is_being_measured
+from remuda.errors import InvalidEnvError
 
 _logger = logging.getLogger("remuda")
 _running = WeakSet[Any]()  # the ffmpeg processes of all recorders of this process
@@ -32,9 +33,9 @@ class VideoRecorder:
     """
 
     def __init__(
-        self, take: Callable[[], Any], fps: float | None, choose: Callable[[], Path | None] | None = None
+        self, take: Callable[[], Any] | None, fps: float | None, choose: Callable[[], Path | None] | None = None
     ) -> None:
-        """`take` returns a picture of the env. `fps`: the pictures per second; None: 30."""
+        """`take`: returns a picture of the env; None: nothing is recorded. `fps`: the pictures per second; None: 30."""
         self.expected: Path | None = None
         self.choose = choose
         self._take, self._fps = take, fps or 30
@@ -72,11 +73,11 @@ class VideoRecorder:
             path.unlink(missing_ok=True)
 
     def _add_picture(self) -> None:
-        if self._path is None:
+        if self._path is None or self._take is None:
             return
         picture = np.asarray(self._take())
         if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8 or not picture.size:
-            raise ValueError(
+            raise InvalidEnvError(
                 f"expected render() to return a picture of shape (height, width, 3) and dtype uint8, got "
                 f"{picture.shape} and {picture.dtype}; make the env with render_mode='rgb_array'"
             )

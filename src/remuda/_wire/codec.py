@@ -183,7 +183,7 @@ class SpaceCodec:
         """Splits a batch like `split_batch`, without checking discrete choices. Raises `error` if it does not fit."""
         arrays, objects = self._split(batch, name, error, n)
         for leaf, path in objects:
-            if not isinstance(leaf, Sequence) or len(leaf) != n:
+            if not isinstance(leaf, Sequence) or isinstance(leaf, (str, bytes)) or len(leaf) != n:
                 raise error(f"expected a sequence of {n} at {path}, one for each env, got {_brief(leaf)}")
         return arrays, [[leaf[i] for leaf, _ in objects] for i in range(n)] if objects else None
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from remuda import Batch
+from remuda import Batch, Fault
 from remuda.sb3.worker import REWARD_TYPE
 
 Info: TypeAlias = dict[str, Any]
@@ -44,8 +44,8 @@ def _in_their_type(rewards: npt.NDArray[Any], infos: Sequence[Info]) -> npt.NDAr
     """Removes the dtypes of rewards from the infos, and converts the rewards to the common dtype of all envs."""
     if not [info for info in infos if REWARD_TYPE in info]:
         return rewards
-    codes = {info.pop(REWARD_TYPE, _FLOAT64) for info in infos}
-    return rewards.astype(np.result_type(*(np.dtype(chr(code)) for code in codes)))
+    codes = [info.pop(REWARD_TYPE, None if isinstance(info.get("fault"), Fault) else _FLOAT64) for info in infos]
+    return rewards.astype(np.result_type(*(np.dtype(chr(code)) for code in codes if code is not None)))
 
 
 _WAS_TRUNCATED = "TimeLimit.truncated"

@@ -87,6 +87,7 @@ BAD_ACTIONS: list[tuple[Any, Any, str]] = [
     (NESTED, [nest()] * 3, r"a dict with the keys .* at actions, got list of 3"),
     # objects
     (TEXTS, "ab", "a sequence of 3 at actions, one for each env, got str: 'ab'"),
+    (TEXTS, "abc", "a sequence of 3 at actions, one for each env, got str: 'abc'"),
     (TEXTS, ["a", "b", "c", "d"], "a sequence of 3 at actions, .*got list of 4"),
     (TEXTS, 3, "a sequence of 3 at actions, .*got int: 3"),
     (TEXTS, (), r"a sequence of 3 at actions, .*got \(\)"),

@@ -105,3 +105,20 @@ def test_calls_that_only_read_envs_leave_their_episodes_resumable() -> None:
     expected = live(())
     assert any(any(row[2]) for row in expected if isinstance(row, tuple))
     assert live((3, 10, 11, 25, 26, 27, 40, 59)) == expected
+
+
+def test_rewards_keep_their_dtype_when_a_fault_ends_an_episode() -> None:
+    def step(env: Any, action: Any) -> Any:
+        if action == 1:
+            raise ValueError("broken")
+        return env.observe(), np.float32(0.5), False, False, {}
+
+    with_float32 = SubprocVecEnv(hooked(2, (0, 1), step=step), faults=FaultPolicy("restart", backoff=0.0))
+    with_float32.reset()
+    rewards = [with_float32.step(np.array(actions))[1] for actions in ([0, 0], [0, 1], [0, 0])]
+    with_float32.close()
+    assert [(one.dtype, one.tolist()) for one in rewards] == [
+        (np.float32, [0.5, 0.5]),
+        (np.float32, [0.5, 0.0]),
+        (np.float32, [0.5, 0.5]),
+    ]

@@ -33,7 +33,8 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
   const Part* part = number ? &slots_.parts().at(*number) : nullptr;
   const auto deadline = start + Nanoseconds(timeout_ns);
   const std::uint64_t decisions = decisions_;
-  for (auto now = start;;) {  // the clock is read once per turn of the loop
+  std::optional<std::uint64_t> logged_at;  // what was there when log records were last emitted
+  for (auto now = start;;) {               // the clock is read once per turn of the loop
     const std::uint32_t heard = bell_.count();
     workers_.mail().write_on();
     drain();
@@ -47,7 +48,11 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
       callbacks_.pump();
       continue;
     }
-    if (is_over && !is_undecided_ && log_news()) {  // code of the program may have changed everything
+    // Records come before the results that they belong to. Those that workers send meanwhile are of other results, and
+    // may come faster than they can be emitted. Code of the program may have changed everything.
+    const std::uint64_t there = part == nullptr ? decisions_ : part->done();
+    if (is_over && !is_undecided_ && logged_at != there && log_news()) {
+      logged_at = there;
       if (number && !slots_.has_part(*number)) return false;
       part = number ? &slots_.parts().at(*number) : nullptr;
       continue;

@@ -29,6 +29,7 @@ class LogRecords:
         self._running, self._backend, self._reports, self._name = running, running.backend, reports, name
         # The time of `monotonic_ns` at which records have waited too long. The thread that emits them sets it to None.
         self._late_at: int | None = None
+        self._apart: OwnThread | None = None  # the latest thread that emits records
         running.hub.callbacks.log = partial(_emit, weakref.ref(self))  # weak, because the hub would be in a cycle
 
     @property
@@ -51,8 +52,10 @@ class LogRecords:
             return None
         now, late_at = time.monotonic_ns(), self._late_at
         if late_at is not None and now >= late_at:
-            with suppress(RuntimeError):  # the system allows no more threads now
-                OwnThread(_emit_apart, (self._running.hub,), f"{self._name}-log").start()
+            if self._apart is None or self._apart.has_returned(0):
+                with suppress(RuntimeError):  # the system allows no more threads now
+                    self._apart = OwnThread(_emit_apart, (self._running.hub,), f"{self._name}-log")
+                    self._apart.start()
             late_at = None
         if late_at is None:
             self._late_at = late_at = now + _AWAY_NS

@@ -65,7 +65,7 @@ class Comparison:
 
 
 def compare(a: TaskResults, b: TaskResults) -> Comparison:
-    """Compares two results by pairs of episodes with the same task, number, seed and init state.
+    """Compares two results by pairs of episodes with the same task, number, seed and number of the init state.
 
     Pairs show smaller differences than two rates can, because both policies meet the same situations.
 
@@ -141,7 +141,10 @@ def compare_all(*results: TaskResults) -> Comparisons:
     Raises:
         TypeError, ValueError: Those of `compare`; or there are fewer than two results, or two have the same label.
     """
-    labels = tuple(str(getattr(each, "label", None)) for each in results)
+    for each in results:
+        if not isinstance(each, TaskResults):
+            raise TypeError(f"expected results of evaluate_tasks, got {each!r}")
+    labels = tuple(str(each.label) for each in results)
     if len(results) < 2 or len(set(labels)) < len(labels):
         raise ValueError(
             f"expected two or more results with different labels, got {list(labels)}; "

@@ -19,6 +19,7 @@ from remuda import (
     SpaceMismatchError,
     StateError,
 )
+from remuda._error_frames import holds_nothing
 from remuda._progress.bar import Bar
 from remuda._training.acting import Actor, Policy, _map
 from remuda._training.evaluation import is_own
@@ -80,6 +81,7 @@ class Driver:
         self._faults: dict[tuple[int, int], list[str]] = {}  # by task and episode
         self._own_faults = Counter[tuple[int, int]]()  # the number of those that the unit's own env has caused
 
+    @holds_nothing
     def run(self) -> None:
         """Plays all units. If the policy raises, all units that have ended were reported."""
         self._begin(range(self._pool.num_envs))
@@ -134,10 +136,11 @@ class Driver:
     def _end(self, batch: Batch, ended: Sequence[tuple[int, int]]) -> None:
         """Ends units, and begins the next ones in their envs. `ended`: the row and the env of each."""
         for row, env in ended:
-            if isinstance(fault := batch.infos[row].get("fault"), Fault):  # else the key is the env's own
-                self._fail(self._plays.pop(env), fault)
+            play, info = self._plays.pop(env), batch.infos[row]
+            if isinstance(fault := info.get("fault"), Fault):  # else the key is the env's own
+                self._fail(play, fault)
             else:
-                self._finish(self._plays.pop(env), bool(batch.terminations[row]), batch.infos[row])
+                self._finish(play, bool(batch.terminations[row]), info)
         self._begin(env for _, env in ended)
 
     def _act(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -123,6 +124,7 @@ def evaluate_tasks(
     label = _label_of(policy) if label is None else label
     check_progress(progress)
     shown = check_videos(video_folder, video_episodes, count)
+    _check_video_names(chosen if video_folder is not None and shown else ())
     names = [name for name in inspect.signature(evaluate_tasks).parameters if name != "options"]
     pool_options = _checked(options, names)
     run = describe_run(label, chosen, count, entropy)
@@ -162,7 +164,10 @@ def _checked(options: PoolOptions, names: Iterable[str]) -> dict[str, Any]:
         raise ValueError("expected faults to be a FaultPolicy or 'restart', got 'raise': a fault ends one episode here")
     given = FaultPolicy.of(faults)
     policy = replace(given, on_fault=given.rebuilding, resets="report", max_restarts=_NO_LIMIT, max_pool_restarts=None)
-    return {"num_workers": None, "log_advice": False, **options, "autoreset": "disabled", "faults": policy}
+    checked = {"num_workers": None, "log_advice": False, **options, "autoreset": "disabled", "faults": policy}
+    if checked["num_workers"] == "auto":  # a trial would need a reset without a task
+        checked["num_workers"] = None
+    return checked
 
 
 def _pool(tasks: tuple[Task, ...], num_envs: int, attempts: int, options: dict[str, Any]) -> Pool:
@@ -197,6 +202,7 @@ def _first(starts: Sequence[Callable[[], _T]]) -> _T:
         try:
             return start()
         except (EnvError, WorkerDiedError, StartTimeoutError) as failed:
+            logging.getLogger("remuda").warning("the start of evaluate_tasks failed: %s", failed)
             error = failed
     assert error is not None
     raise error
@@ -211,4 +217,19 @@ def _video_of(folder: str | os.PathLike[str] | None, episodes: frozenset[int]) -
 
 
 def _video_name(unit: Unit) -> str:
-    return re.sub(r"[^\w.-]+", "-", unit.task) + f"-episode-{unit.episode}.mp4"
+    return f"{_in_file_names(unit.task)}-episode-{unit.episode}.mp4"
+
+
+def _in_file_names(task: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", task)
+
+
+def _check_video_names(tasks: Iterable[Task]) -> None:
+    """Raises ValueError if two tasks would have the same files."""
+    known = dict[str, str]()
+    for task in tasks:
+        if (other := known.setdefault(_in_file_names(task.name), task.name)) != task.name:
+            raise ValueError(
+                f"expected tasks with names that differ in letters or digits, for the files of their videos, got "
+                f"{other!r} and {task.name!r}"
+            )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -138,13 +140,21 @@ class ResultsFile:
         _logger.warning("%s, and not played again%s", self.describe(units), unknown if without else "")
 
     def write(self, row: dict[str, Any]) -> None:
-        """Appends a line in one call of the system."""
-        if self._file is not None:
-            self._file.write(_line(row))
+        """Appends a line in one call of the system. If only a part of it fits, none of it is kept."""
+        if self._file is None:
+            return
+        line, end = _line(row), os.fstat(self._file.fileno()).st_size
+        if self._file.write(line) != len(line):
+            self._file.truncate(end)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
 
     def close(self) -> None:
-        """Closes the file."""
-        if self._file is not None:
+        """Unlocks the file, which a child of a fork may still have open, and closes it."""
+        if self._file is not None and not self._file.closed:
+            with suppress(ModuleNotFoundError, OSError):  # as in `_lock`
+                import fcntl
+
+                fcntl.flock(self._file, fcntl.LOCK_UN)
             self._file.close()
 
 

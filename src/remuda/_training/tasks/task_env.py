@@ -16,7 +16,7 @@ from remuda._training.success import is_success
 from remuda._training.tasks.task import Task
 from remuda._videos.video_recorder import VideoRecorder
 from remuda._wire.codec import SpaceCodec
-from remuda._worker.env_report import free_closed_env
+from remuda._worker.env_report import check_single, free_closed_env
 from remuda._worker.old_gym import converted
 
 RETURN = "_remuda_return"  # the key of the last info for the sum of rewards that are vectors
@@ -53,7 +53,8 @@ class TaskEnv(gymnasium.Env[Any, Any]):
         if options["task"] != self._task:
             self._change(options["task"])
         self._steps, self._return = 0, np.zeros(())
-        begun: tuple[Any, dict[str, Any]] = self.env.reset(seed=seed, options=options["options"])
+        given = {} if options["options"] is None else {"options": options["options"]}
+        begun: tuple[Any, dict[str, Any]] = self.env.reset(seed=seed, **given)
         self._recorder.expected = self._video(options["video"])
         self._recorder.begin()
         return begun
@@ -103,9 +104,7 @@ class TaskEnv(gymnasium.Env[Any, Any]):
     def _build(self, index: int) -> None:
         task = self._tasks[index]
         env = converted(task.make(), f"make of task {task.name!r}")
-        if not hasattr(env, "step") or not hasattr(env, "observation_space"):
-            raise InvalidEnvError(f"expected make of task {task.name!r} to return an env, got {env!r}")
-        self.env, self._task = env, index
+        check_single(env, f"make of task {task.name!r}")
         actions = SpaceCodec(env.action_space)
         self._actions = actions if any(column.choices is not None for column in actions.columns) else None
         # The bounds of the choice if the action is only one number, which is checked much faster than others.
@@ -113,7 +112,8 @@ class TaskEnv(gymnasium.Env[Any, Any]):
         if actions.is_single_column and (column := actions.columns[0]).shape == () and column.choices is not None:
             self._bounds = int(column.choices[0]), int(column.choices[1])
         metadata = getattr(env, "metadata", None) or {}
-        self._recorder = VideoRecorder(env.render, metadata.get("render_fps"))
+        self._recorder = VideoRecorder(getattr(env, "render", None), metadata.get("render_fps"))
+        self.env, self._task = env, index
 
     def _check(self, action: Any) -> None:
         """Raises InvalidActionError for a discrete choice that the env of this task does not have."""
