@@ -5,10 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
-import re
-import signal
-import subprocess
 import sys
 from dataclasses import replace
 from functools import partial
@@ -380,52 +376,6 @@ def test_a_file_that_another_run_uses_is_refused(tmp_path: Path) -> None:
 
     results = run(starting_another)
     assert errors and run(fail).rows == results.rows  # it is free again
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks the program")
-def test_a_child_of_a_policy_does_not_keep_the_file_locked(tmp_path: Path) -> None:
-    children = list[int]()
-
-    def forking(obs: Any) -> Any:
-        if not children:
-            children.append(os.fork() or (signal.pause(), os._exit(0)))  # type: ignore[func-returns-value, arg-type]
-        return still(obs)
-
-    run = partial(serially, tasks=WALKS, episodes=1, results=tmp_path / "a.jsonl", label="x")
-    try:
-        assert run(forking).rows == run(fail).rows
-    finally:
-        os.kill(children[0], signal.SIGKILL)
-        os.waitpid(children[0], 0)
-
-
-LITTLE_SPACE = """
-import resource, signal, sys
-import numpy, remuda
-from task_envs import Walk
-
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-task, options = remuda.Task("walk", Walk), {"num_envs": 1, "backend": "serial", "label": "x", "results": sys.argv[1]}
-
-def still(obs):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
-    return numpy.zeros((len(obs), 2))
-
-remuda.evaluate_tasks(still, [task], episodes=9, **options)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="files of a limited size")
-@pytest.mark.parametrize("size", range(600, 800, 20))
-def test_a_row_for_which_space_is_missing_is_not_written_in_part(size: int, tmp_path: Path) -> None:
-    file = tmp_path / "a.jsonl"
-    command = [sys.executable, "-c", LITTLE_SPACE, str(file), str(size)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert re.search("OSError: .*(No space left|File too large)", done.stderr)
-    assert file.read_bytes().endswith(b"}\n")
-    run = partial(serially, still, [Task("walk", Walk)], episodes=9, label="x")
-    assert run(results=file).rows == run().rows
 
 
 class Clumsy(Walk):

@@ -50,8 +50,9 @@ class PolicyContext:
             has its own stream.
         shard: The index of the shard on which the policy acts; 0 without a cluster.
         state: The policy's state for these envs: arrays or tensors with k rows, or dicts and tuples of them. Envs that
-            begin an episode have rows of `policy.initial_state(count)`. The policy assigns the new state here, for the
-            next call for these envs. None if the policy has no method `initial_state`.
+            begin an episode have rows of `policy.initial_state(count)`. The policy assigns the new state here, with
+            the same dtypes and shapes of rows, for the next call for these envs. None if the policy has no method
+            `initial_state`.
         units: (k,): in `evaluate_tasks`, the episodes that the envs play, each with a generator in place of `rng`; else
             empty.
     """
