@@ -230,4 +230,4 @@ def _each(function: Callable[[Any, Any], object], one: Any, other: Any) -> None:
 
 def _forms(state: Any) -> Any:
     """Returns the form of a policy's state: its dicts and tuples, and the shape and dtype of one row of each leaf."""
-    return _map(lambda leaf: (tuple(leaf.shape[1:]), str(leaf.dtype)), state)
+    return _map(lambda leaf: (tuple(leaf.shape[1:]), str(leaf.dtype).removeprefix("torch.")), state)
