@@ -1,6 +1,6 @@
 """Measures env steps per second of remuda and its peers, on workloads that each isolate one cost.
 
-The whole run takes about fifteen minutes; ``--quick`` is a rough look, ``--only image,dict`` a part.
+The whole run takes about 25 minutes; ``--quick`` is a rough look, ``--only image,dict`` a part.
 """
 
 from __future__ import annotations

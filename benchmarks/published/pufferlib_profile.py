@@ -8,7 +8,7 @@ names. The file is older than PufferLib 3: `for_version_3` adds what it needs of
 
 `pufferlib`, `remuda` (its Gymnasium class) and `remuda-sb3` have a worker for each core. `pufferlib-1` has one, because
 PufferLib's caller polls as well. `gymnasium`, `sb3` and the contenders `...-1-per-env` have a worker for each env. Envs
-and actions are equal. The whole run takes an hour, because many processes start and import PyTorch.
+and actions are equal. The whole run takes about 25 minutes, because many processes start and import PyTorch.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ are left out. The notebook has a `DummyVecEnv` for one env, and a `SubprocVecEnv
 remuda's turns the name `SubprocVecEnv` stands for `remuda.sb3.SubprocVecEnv`: `remuda` has a worker for each core,
 `remuda-1-per-env` one for each env. `DummyVecEnv` is the notebook with that class in both places.
 
-A turn is the whole experiment, about two minutes. The whole run takes about an hour.
+A turn is the whole experiment, about 40 seconds. The whole run takes a quarter of an hour.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def test_several_policies_are_compared_with_holms_correction() -> None:
         with pytest.raises(ValueError, match=r"expected two or more results with different labels, got \['a'.*label="):
             compare_all(*wrong)
     for wrong in ([1, 2], [each, each]):
-        with pytest.raises(TypeError, match="expected results of evaluate_tasks, got"):
+        with pytest.raises(TypeError, match="expected remuda.TaskResults, got"):
             compare_all(*wrong)
 
 

@@ -439,10 +439,8 @@ def test_an_action_that_does_not_fit_is_refused_alike_in_all_rounds() -> None:
         rounds.append(len(obs))
         return np.zeros((len(obs), 5 if len(rounds) > 2 else 1), int)
 
-    for envs in (
-        [Lottery] * 2,
-        [lambda: Lottery(length=1), Lottery],
-    ):  # the second steps alone, while the first is reset
+    in_step, one_is_reset = [Lottery] * 2, [lambda: Lottery(length=1), Lottery]
+    for envs in (in_step, one_is_reset):
         rounds.clear()
         with pytest.raises(remuda.InvalidActionError, match=r"expected an array of shape \(2,\)"):
             evaluate(wrong_at_last, envs, episodes=50, backend="serial")

@@ -130,8 +130,9 @@ class Relay:
             if isinstance(sent, SentWarning):
                 self._warn(sent)
             else:
-                with self._lock:
-                    self._received += sent.pop(LOST, 1) - 1  # those that were announced will not come
+                if (lost := sent.pop(LOST, None)) is not None:
+                    with self._lock:
+                        self._received += lost - 1  # those were announced and will not come; this one was not announced
                 record = logging.makeLogRecord(sent)
                 if (target := logging.getLogger(record.name)).isEnabledFor(record.levelno):
                     target.handle(record)

@@ -181,9 +181,7 @@ class _Play:
         self._stepping, self._beginning = list[int](), [env for env in range(n) if self._queues[env]]
         self._actions = SpaceCodec(pool.single_action_space)
         self._codec = SpaceCodec(pool.single_observation_space)
-        self._leaves: Any = (
-            None  # the latest observation of each env: (arrays, objects), as `flatten_batch` returns them
-        )
+        self._leaves: Any = None  # the latest observation of each env, as `flatten_batch` returns it
 
     @holds_nothing
     def play(self) -> Evaluation:

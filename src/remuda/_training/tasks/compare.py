@@ -81,8 +81,7 @@ def compare(a: TaskResults, b: TaskResults) -> Comparison:
         ValueError: There are no pairs, or no unit of an argument is done.
     """
     for results in (a, b):
-        if not isinstance(results, TaskResults):
-            raise TypeError(f"expected remuda.TaskResults, got {results!r}; TaskResults.load reads a file")
+        _check_type(results)
         if not _successes(results):
             raise ValueError(
                 f"expected results with finished units, got none that is done: {len(results.faulted)} ended by faults, "
@@ -142,8 +141,7 @@ def compare_all(*results: TaskResults) -> Comparisons:
         TypeError, ValueError: Those of `compare`; or there are fewer than two results, or two have the same label.
     """
     for each in results:
-        if not isinstance(each, TaskResults):
-            raise TypeError(f"expected results of evaluate_tasks, got {each!r}")
+        _check_type(each)
     labels = tuple(str(each.label) for each in results)
     if len(results) < 2 or len(set(labels)) < len(labels):
         raise ValueError(
@@ -151,6 +149,11 @@ def compare_all(*results: TaskResults) -> Comparisons:
             "evaluate_tasks(..., label=...) gives a label"
         )
     return Comparisons(labels, {(str(a.label), str(b.label)): compare(a, b) for a, b in combinations(results, 2)})
+
+
+def _check_type(results: Any) -> None:
+    if not isinstance(results, TaskResults):
+        raise TypeError(f"expected remuda.TaskResults, got {results!r}; TaskResults.load reads a file")
 
 
 def _key(row: dict[str, Any]) -> Hashable:
