@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import sys
 from typing import Any, Literal
 
 from mlagents.trainers.settings import RunOptions
 
 from remuda import FaultPolicy
+from remuda._engine.options.fault_policy import CallersPolicy
 
 REFUSED = {
     "log_advice": "a game computes in a process of its own, which measuring would not see",
@@ -51,15 +50,8 @@ def check_arguments(env_factory: Any, run_options: Any, n_env: Any, num_workers:
 def policy_of(faults: FaultPolicy | Literal["raise", "restart", "resume"]) -> tuple[FaultPolicy, bool]:
     """Returns the pool's fault policy, and whether failed envs are restarted within ML-Agents' quotas.
 
-    The pool replaces every worker, without limit: a new worker is empty. ML-Agents' quotas decide whether it receives
-    an env.
+    The pool replaces every worker that dies: a new worker is empty. ML-Agents' quotas decide whether it receives an
+    env.
     """
     policy = FaultPolicy.of(faults)
-    endless = dataclasses.replace(
-        policy,
-        on_fault="resume" if policy.resumes else "restart",
-        max_restarts=sys.maxsize,
-        max_pool_restarts=None,
-        renew_every=None,
-    )
-    return endless, policy.restarts
+    return CallersPolicy.like(policy, renew_every=None), policy.restarts

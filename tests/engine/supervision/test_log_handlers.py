@@ -5,11 +5,16 @@ Each program would hang if a thread of the pool waited for the handler. Then the
 
 from __future__ import annotations
 
+import logging
 import sys
+import threading
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
-from pairs import pairwise
+from pairs import each, pairwise
+from pool_envs import Gate, begun, hooked
 from programs import Script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the programs kill worker processes")
@@ -182,3 +187,35 @@ say("end")
 """
     )
     assert run.await_end()[:2] == (0, '"end"\n')
+
+
+@each(call=["step", "reset"], ids=[[0, 1], [1, 0]])
+def test_a_call_for_some_envs_returns_their_rows_if_a_handler_sends_to_others(
+    call: str, ids: list[int], tmp_path: Path
+) -> None:
+    gate, logger = Gate(tmp_path), logging.getLogger("some.env")
+
+    def log_and_wait(env: Any, *_: Any) -> None:
+        logger.warning("begins")
+        gate.wait()
+
+    def send(_: Any) -> bool:
+        pool.send([7], env_ids=[2])
+        threading.Thread(target=let_pass_after_the_other).start()
+        return True
+
+    def let_pass_after_the_other() -> None:
+        gate.await_arrival()
+        while pool.stats().envs[2].steps == 0:
+            pass
+        gate.open()
+
+    hooks: Any = {"step" if call == "step" else "autoreset": log_and_wait}
+    with begun(hooked(3, (0,), **hooks), num_workers=3) as pool:
+        logger.addFilter(send)
+        try:
+            batch = pool.step([5, 5], env_ids=ids) if call == "step" else pool.reset(env_ids=ids)
+        finally:
+            logger.removeFilter(send)
+        assert batch.env_ids.tolist() == ids
+        assert pool.recv().env_ids.tolist() == [2]

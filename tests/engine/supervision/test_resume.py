@@ -283,10 +283,13 @@ RAISE = 5.0
 hang = partial(time.sleep, 60)
 
 
-@pytest.mark.parametrize(("fail", "where"), [(raise_value_error, "step"), (hang, "step"), (hang, "reset")])
+@pytest.mark.parametrize(
+    ("fail", "where"), [(raise_value_error, "step"), (hang, "step"), (hang, "reset"), (kill_myself, "step")]
+)
 def test_an_episode_that_fails_whenever_it_is_played_again_ends(fail: Any, where: str, tmp_path: Path) -> None:
     env_fns = [partial(FailingAgain, fail, tmp_path / "builds", where), partial(WalkEnv, 10**6)]
-    policy = resuming(step_timeout=1.0, reset_timeout=1.0, resets="report" if where == "reset" else "retry")
+    resets: Any = "report" if where == "reset" else "retry"
+    policy = resuming(step_timeout=1.0, reset_timeout=1.0, resets=resets)
     mode: Any = "disabled" if where == "reset" else "next_step"
     with Pool(env_fns[: 1 if where == "reset" else 2], faults=policy, num_workers=1, autoreset=mode) as pool:
         assert reason_for_the_end(pool, steps=3) == f"it failed in a {where} when it was played again"

@@ -183,11 +183,17 @@ nb::object Hub::take(std::uint32_t limit, bool by_slot, nb::handle slots, std::u
   return take_rows(limit, by_slot, order, number);
 }
 
-// `order`: the slots in the order of the batch's rows. If it is empty, the rows are sorted by slot if `by_slot`, else
-// by arrival.
+// `order`: the slots whose rows are taken, in the order of the batch's rows. Returns None if one of them is not ready,
+// because code that ran during the wait has sent other slots' commands. If `order` is empty, the rows are sorted by slot
+// if `by_slot`, else by arrival.
 nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order,
                           std::uint32_t number) {
   Part& part = slots_.parts().at(number);
+  if (!order.empty()) {
+    if (!slots_.are_ready(order)) return nb::none();
+    if (part.ready() != order.size()) part.bring_forward(order);
+    limit = static_cast<std::uint32_t>(order.size());
+  }
   std::vector<Run> runs = part.first_ready(limit);
   // The results of one command to all slots are sorted by slot, because their order of arrival depends on timing.
   const bool is_ascending = std::is_sorted(order.begin(), order.end());

@@ -101,6 +101,17 @@ std::vector<Run> Part::first_ready(std::uint32_t limit) const {
   return first;
 }
 
+void Part::bring_forward(const std::vector<std::uint32_t>& slots) {
+  std::vector<Run> first, others;
+  for (const Run& run : ready_)
+    for (std::uint32_t i = 0; i < run.count; ++i) {
+      const Run one{run.slot + i, run.row + i, 1, run.flags};
+      (std::find(slots.begin(), slots.end(), one.slot) != slots.end() ? first : others).push_back(one);
+    }
+  first.insert(first.end(), others.begin(), others.end());
+  ready_ = std::move(first);
+}
+
 void Part::remove_ready(std::uint32_t limit) {
   if (limit >= ready_count_) {
     ready_count_ = 0;

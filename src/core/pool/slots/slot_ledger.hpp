@@ -13,6 +13,7 @@
 // slot's next command: `apply` notes this, and `deliver_end` gives the answer.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -120,6 +121,9 @@ class SlotLedger {
     return slots_[slot].state == SlotState::kOrphaned ? slots_[slot].sequence : 0;
   }
   bool is_idle(std::uint32_t slot) const { return slots_[slot].state == SlotState::kIdle; }
+  bool are_ready(const std::vector<std::uint32_t>& slots) const {
+    return std::all_of(slots.begin(), slots.end(), [this](auto s) { return slots_[s].state == SlotState::kReady; });
+  }
   Op last_op(std::uint32_t slot) const { return slots_.op_of(slot); }
   // The row of the last action that was sent to a slot.
   std::uint32_t action_row(std::uint32_t slot) const { return slots_[slot].action_row; }

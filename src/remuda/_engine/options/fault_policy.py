@@ -131,6 +131,10 @@ class FaultPolicy:
         """Whether a fault in this operation is the row of a reset, on which the caller decides."""
         return self.reports_resets and operation in ("reset", "build")
 
+    def _counts(self, operation: str) -> bool:
+        """Whether a fault in this operation counts for the limits of restarts. Each failed start of a worker does."""
+        return not self._reports(operation)
+
     @property
     def has_deadlines(self) -> bool:
         """Whether a step, a reset or a call has a deadline."""
@@ -145,6 +149,20 @@ class FaultPolicy:
         if restarts == 0:
             return 0.0
         return min(self.backoff * 2.0 ** min(restarts - 1, 60), self.max_backoff)
+
+
+@dataclass(frozen=True)
+class CallersPolicy(FaultPolicy):
+    """A policy that rebuilds envs. Its limits count failed starts of workers only; on other faults a caller decides."""
+
+    @classmethod
+    def like(cls, policy: FaultPolicy, **changes: Any) -> CallersPolicy:
+        """Returns such a policy with the fields of `policy`, except those in `changes`."""
+        values = {name: getattr(policy, name) for name in FaultPolicy.__dataclass_fields__}
+        return cls(**values | {"on_fault": policy.rebuilding, "max_pool_restarts": None} | changes)
+
+    def _counts(self, operation: str) -> bool:
+        return False
 
 
 _TIMEOUTS = ("step_timeout", "reset_timeout", "call_timeout")

@@ -211,12 +211,19 @@ class Part:
             self._some(env_ids)
             raise StateError("expected envs in flight, got none: recv follows send, send_reset or request_obs")
         wanted = there if min_envs is None else min(min_envs, there)
-        exchange.wait(wanted, timeout, self._part)
-        self._raise_any()
-        if not self._engine.running.slots.pending(self._part):
-            raise StateError("expected envs in flight, got none: a handler of signals or logs has received the results")
-        limit = self._engine.running.slots.ready(self._part) if max_envs is None else max_envs
-        return self._engine.running.hub.take(limit, order == "slot", env_ids, self._part)  # type: ignore[return-value]
+        while True:
+            exchange.wait(wanted, timeout, self._part)
+            self._raise_any()
+            ready = self._engine.running.slots.ready(self._part)
+            if self._engine.running.slots.pending(self._part) < (1 if env_ids is None else wanted):
+                raise StateError(
+                    "expected envs in flight, got none: a handler of signals or logs has received the results"
+                )
+            limit = ready if max_envs is None else max_envs
+            batch = self._engine.running.hub.take(limit, order == "slot", env_ids, self._part)
+            if batch is not None:
+                return batch  # type: ignore[return-value]
+            wanted = ready + 1  # a handler has sent other envs' commands, and their results are among those
 
     @with_hub_lock
     def reset(self, *, seed: Seed = None, options: Options = None, env_ids: Iterable[int] | None = None) -> Batch:

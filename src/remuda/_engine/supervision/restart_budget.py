@@ -25,7 +25,7 @@ class RestartBudget:
     def charge_worker(self, faults: Sequence[Fault], *, at_start: bool = False, resumes: bool = False) -> float | None:
         """Counts the failure of a worker. `faults`: those of all its envs that are not lost.
 
-        `at_start`: whether its start failed, which the limits count even if the pool reports faults of resets.
+        `at_start`: whether its start failed, which the limits always count.
         `resumes`: whether episodes are resumed.
 
         Returns: The time of the restart, of `time.monotonic`; None if its envs are now lost.
@@ -41,7 +41,7 @@ class RestartBudget:
         `then`: the reaction if they do not, as text for the log.
         """
         each = [of_env[0] for of_env in self._layout.by_env(faults)]  # the faults of a vector env count as one
-        counted = [fault for fault in each if at_start or not self._policy._reports(fault.operation)]
+        counted = [fault for fault in each if at_start or self._policy._counts(fault.operation)]
         limit = self._quota.charge(counted) if counted else None
         for fault in each:
             if not fault.shared:

@@ -16,6 +16,7 @@ from remuda._wire.pickling import Buffers
 from remuda.errors import Failure, Fault, RemudaError
 
 _RESTORED, _STEP = _core.Entry.RESTORED.value, _core.Entry.STEP.value
+_REPLAYS = {"death": 10}  # by kind of fault: the failed replays in a row after which an episode ends; else 2
 
 
 class Resumption:
@@ -39,7 +40,8 @@ class Resumption:
         self._entries: dict[int, int] = {}  # by env: where its log ended when it last failed within a command
         self._faults: dict[int, Fault] = {}  # by env: the fault because of which its episode is played again
         self._raised: set[int] = set()  # the envs that have raised while they played their episodes again
-        self._replays: dict[int, int] = {}  # by env: where the episode began that failed when it was played again
+        # By env: where the episode began that failed when it was played again, and how often in a row.
+        self._replays: dict[int, tuple[int, int]] = {}
 
     def begin(self, fault: Fault) -> Fault | None:
         """Decides on an env that failed, before it is built again. Takes back the command that was interrupted.
@@ -65,11 +67,14 @@ class Resumption:
             if self._entries.get(env) == entries:
                 why = f"it failed again at the same {fault.operation}"
             self._entries[env] = entries
-        if why is None and was_resuming and not fault.shared and (is_reported or fault.kind != "death"):
+        if why is None and was_resuming and not fault.shared:
+            first, failures = log.place(env)[0], 1
+            if env in self._replays and self._replays[env][0] == first:
+                failures += self._replays[env][1]
+            self._replays[env] = first, failures
             # Limits on restarts do not count a fault that is reported, so the episode is not tried again.
-            if is_reported or self._replays.get(env) == log.place(env)[0]:
+            if is_reported or failures >= _REPLAYS.get(fault.kind, 2):
                 why = f"it failed in a {fault.operation} when it was played again"
-            self._replays[env] = log.place(env)[0]
         if why is None:
             self._faults[env] = fault
             return None
@@ -91,7 +96,7 @@ class Resumption:
         def differed(why: str) -> None:
             self._fault_log.add(fault, f"its episode is not resumed: {why}")
 
-        addressee = _Replay(differed, raised)
+        addressee = _Replay(lambda: self._replays.pop(env, None), differed, raised)
         self._running.hub.instruct(_core.Op.RESUME, fault.worker, env, None, self._addressees, addressee)
 
     def settle(self, slot: int, faults: Sequence[Fault], *, resumes: bool) -> None:
@@ -163,12 +168,15 @@ def _why_no_reset(beginning: bytes) -> str | None:
 class _Replay:
     """Receives the answer of a worker that has played an episode again."""
 
+    played: Callable[[], object]
     differed: Callable[[str], object]
     raised: Callable[[Failure], object]
 
     def answer(self, sequence: int, parts: Buffers) -> None:
         if parts:
             self.differed(bytes(parts[0]).decode())
+        else:
+            self.played()
 
     def fail(self, sequence: int, failure: Failure) -> None:
         self.raised(failure)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from remuda import EnvError, FaultPolicy, Pool, PoolOptions, Ray, StartTimeoutError, WorkerDiedError
+from remuda._engine.options.fault_policy import CallersPolicy
 from remuda._keywords import check_keywords
 from remuda._progress.bar import Bar
 from remuda._training.acting import Policy, check_policy
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 _REFUSED = ("autoreset", "extras", "lazy", "seeding", "spares", "vector_size")
 _T = TypeVar("_T")
-_NO_LIMIT = 2**31  # restarts: `attempts` limits them
 
 
 def evaluate_tasks(
@@ -99,7 +99,7 @@ def evaluate_tasks(
         video_episodes: The episodes of each task to record.
         **options: The options of the pool. By default each env has a worker, as envs that render need. Of a
             `FaultPolicy` in `faults`, the deadlines, backoff and renewals hold; `reset_timeout` includes the build of a
-            task's env.
+            task's env, and `max_restarts` limits only failed starts of a worker in `period` seconds.
 
     Raises:
         ValueError, TypeError: An argument is wrong, or `results` has another run. Nothing was started.
@@ -108,6 +108,7 @@ def evaluate_tasks(
         InvalidActionError: The policy returned an action of another form, or one that its task does not have.
         InvalidEnvError, SpaceMismatchError: An env of a task is none, or does not fit the other tasks.
         EnvError, WorkerDiedError, StartTimeoutError: No env of any task could be built.
+        RestartLimitError: A worker that died could not be started again.
         MissingFrameworkError: rich, for `progress`, or moviepy, for videos, is not installed.
         KeyboardInterrupt: Its text has the number of units in the file `results`, if there is a file.
         Exception: The policy or the pool raised it. Rows in `results` are kept. Errors of closing envs are logged.
@@ -162,8 +163,7 @@ def _checked(options: PoolOptions, names: Iterable[str]) -> dict[str, Any]:
             raise ValueError(f"expected a pool without {name}=, since here each env plays the episodes that it takes")
     if (faults := options.get("faults", "restart")) == "raise":
         raise ValueError("expected faults to be a FaultPolicy or 'restart', got 'raise': a fault ends one episode here")
-    given = FaultPolicy.of(faults)
-    policy = replace(given, on_fault=given.rebuilding, resets="report", max_restarts=_NO_LIMIT, max_pool_restarts=None)
+    policy = CallersPolicy.like(FaultPolicy.of(faults), resets="report")  # `attempts` limits other faults
     checked = {"num_workers": None, "log_advice": False, **options, "autoreset": "disabled", "faults": policy}
     if checked["num_workers"] == "auto":  # a trial would need a reset without a task
         checked["num_workers"] = None
