@@ -263,6 +263,7 @@ def test_an_episode_whose_reset_failed_is_begun_again(num_workers: int, tmp_path
         (np.linspace(30, 54.64, 100), r"42\.32 \(95 %: 40\.\d\d to 43\.\d\d\)"),
         (np.linspace(-4000, 3000, 100), r"-500 \(95 %: -\d+ to -\d+\)"),
         (np.linspace(0, 1e-4, 100), r"0\.0000500 \(95 %: 0\.00004\d\d to 0\.00005\d\d\)"),
+        (np.array([3.5]), r"3\.5"),
         (np.full(7, 0.1), r"0\.1 \(95 %: 0\.1 to 0\.1\)"),
         (np.array([1.0, np.nan]), r"nan \(95 %: nan to nan\)"),
         (np.stack([np.arange(9.0), np.zeros(9)], 1), r"\[4 0\] \(95 %: \[.* 0\] to \[.* 0\]\)"),
@@ -401,6 +402,23 @@ class Casting:
 def test_states_of_another_dtype_are_refused(num_envs: int) -> None:
     with pytest.raises(TypeError, match=r"expected context.state .* of initial_state, .*'int64'.*, got .*'float64'"):
         evaluate(Casting(), [Lottery] * num_envs, episodes=4, backend="serial")
+
+
+class Joining(Remembering):
+    """A policy that returns one row of states for all envs."""
+
+    def act(self, obs: Any, context: remuda.PolicyContext) -> Any:
+        context.state = context.state[:1]
+        return np.zeros(len(obs), int)
+
+
+@pytest.mark.parametrize("min_envs", [2, 3])
+def test_states_have_a_row_for_each_env(min_envs: int) -> None:
+    task = remuda.Task("lottery", Lottery, success=lambda _: True)
+    with pytest.raises(
+        ValueError, match=r"expected context.state to have [23] rows, one for each env of the call, got 1"
+    ):
+        remuda.evaluate_tasks(Joining(), [task], episodes=3, num_envs=3, min_envs=min_envs, backend="serial")
 
 
 class Nested(Lottery):

@@ -72,3 +72,26 @@ def test_a_row_for_which_space_is_missing_is_not_written_in_part(size: int, tmp_
     assert file.read_bytes().endswith(b"}\n")
     run = partial(serially, still, [Task("walk", Walk)], episodes=9, label="x")
     assert run(results=file).rows == run().rows
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn"])
+def test_a_label_has_a_digest_of_weights_of_any_dtype(dtype: str, caplog: pytest.LogCaptureFixture) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Policy:
+        def __init__(self, weight: float, other: Any = None) -> None:
+            self.weight, self.other = torch.tensor([weight]).to(getattr(torch, dtype)), other
+
+        def __call__(self, obs: Any) -> Any:
+            return still(obs)
+
+        def state_dict(self) -> Any:
+            return {"weight": self.weight, "other": self.other}
+
+    def label(*arguments: Any) -> str | None:
+        return serially(Policy(*arguments), [Task("walk", Walk)], episodes=1).label
+
+    assert label(1.0) == label(1.0) != label(2.0)
+    assert not caplog.records
+    label(1.0, object())
+    assert "was made without the values of object; give label=" in caplog.text

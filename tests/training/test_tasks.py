@@ -313,6 +313,7 @@ def test_a_file_of_another_run_is_refused(tmp_path: Path) -> None:
     moved = Task("from a state", Walk, init_states=[0.5, -2.0, -7.5], instruction="walk")
     for change, expected in (
         ({"seed": 1}, "seed=1, got seed=0"),
+        ({"chunk": 2}, "chunk=2, got chunk=None"),
         ({"label": "moving"}, "label='moving', got label='still'; give each run a file"),
         ({"episodes": 1}, r"at least the 2 episodes .*, got episodes=1; remuda.TaskResults.load"),
         ({"tasks": WALKS[:2]}, "with tasks="),
@@ -650,6 +651,14 @@ def test_a_task_that_makes_no_single_env_is_refused() -> None:
             remuda.InvalidEnvError, match="expected make of task 'wrong' to return a gymnasium.Env, got"
         ):
             serially(still, [Task("wrong", make)], episodes=1, attempts=1)
+
+
+@pytest.mark.parametrize("backend", ["thread", "serial"])
+def test_a_task_that_makes_the_same_env_again_is_refused(backend: Any) -> None:
+    shared, run = Walk(), partial(evaluate_tasks, still, episodes=2, backend=backend)
+    with pytest.raises(remuda.InvalidEnvError, match="expected make of task 'walk' to return an env of its own"):
+        run([Task("walk", lambda: shared)], num_envs=2)
+    assert len(run([Task("walk", lambda: shared)], num_envs=1)) == 2  # one after another
 
 
 def test_the_number_of_workers_is_not_tried_out(caplog: pytest.LogCaptureFixture) -> None:

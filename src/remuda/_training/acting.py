@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -155,10 +156,13 @@ class Actor:
     def _keep(self, rows: Any, state: Any) -> None:
         if self._initial_state is None:
             return
-        if self._state is not None and state is not None and (given := _forms(state)) != (kept := _forms(self._state)):
-            raise TypeError(  # otherwise the state would be cast if the policy acts for some of the envs, and only then
+        # Otherwise the state would be cast or repeated if the policy acts for some of the envs, and only then.
+        given, kept = None if state is None else _forms(state), _forms(self._state)
+        if given != kept:
+            raise TypeError(
                 f"expected context.state to have rows of the shapes and dtypes of initial_state, {kept}, got {given}"
             )
+        _map(partial(_check_rows, len(self._all) if isinstance(rows, slice) else len(rows)), state)
         if isinstance(rows, slice):
             self._state, self._is_own = _map(_detached, state), False
         else:
@@ -192,11 +196,12 @@ def _takes_turn(function: Any) -> bool:
 
 
 def _array(value: Any) -> Any:
-    """Returns a tensor as an array. A bfloat16 tensor becomes float32, because NumPy has no bfloat16."""
+    """Returns a tensor as an array. One of bfloat16 or float8, which NumPy lacks, becomes float32."""
     torch = sys.modules["torch"]
     if not isinstance(value, torch.Tensor):
         return value
-    return (value.float() if value.dtype == torch.bfloat16 else value).detach().cpu().numpy()
+    is_known = not value.is_floating_point() or value.dtype in (torch.float16, torch.float32, torch.float64)
+    return (value if is_known else value.float()).detach().cpu().numpy()
 
 
 def _detached(leaf: Any) -> Any:
@@ -231,3 +236,8 @@ def _each(function: Callable[[Any, Any], object], one: Any, other: Any) -> None:
 def _forms(state: Any) -> Any:
     """Returns the form of a policy's state: its dicts and tuples, and the shape and dtype of one row of each leaf."""
     return _map(lambda leaf: (tuple(leaf.shape[1:]), str(leaf.dtype).removeprefix("torch.")), state)
+
+
+def _check_rows(envs: int, leaf: Any) -> None:
+    if len(leaf) != envs:
+        raise ValueError(f"expected context.state to have {envs} rows, one for each env of the call, got {len(leaf)}")

@@ -108,8 +108,9 @@ class Evaluation:
             rate, least, most = (f"{100 * share:.1f}" for share in (self.success_rate, *self.success_interval()))
             success = f", success {rate} % (95 %: {least} to {most})"
         again = f", {len(self.faults)} played again after a fault" if self.faults else ""
-        returns = f"mean return {mean} (95 %: {low} to {high})"
-        return f"<Evaluation of {len(self)} episodes: {returns}, mean length {self.lengths.mean():.1f}{success}{again}>"
+        bounds = f" (95 %: {low} to {high})" if len(self) > 1 else ""  # one episode shows no spread
+        returns, length = f"mean return {mean}{bounds}", f"mean length {self.lengths.mean():.1f}"
+        return f"<Evaluation of {len(self)} episodes: {returns}, {length}{success}{again}>"
 
 
 def _plain(numbers: Any) -> float:

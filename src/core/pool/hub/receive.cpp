@@ -184,8 +184,8 @@ nb::object Hub::take(std::uint32_t limit, bool by_slot, nb::handle slots, std::u
 }
 
 // `order`: the slots whose rows are taken, in the order of the batch's rows. Returns None if one of them is not ready,
-// because code that ran during the wait has sent other slots' commands. If `order` is empty, the rows are sorted by slot
-// if `by_slot`, else by arrival.
+// because code that ran during the wait has sent other slots' commands. If `order` is empty, the rows are sorted by
+// slot if `by_slot`, else by arrival.
 nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order,
                           std::uint32_t number) {
   Part& part = slots_.parts().at(number);

@@ -81,11 +81,12 @@ def evaluate_tasks(
         num_envs: The number of envs that play at the same time.
         seed: The seed, from 0 up.
         results: A file, to which each row is appended when its unit ends. If the file has rows of this run, these units
-            are not played again, also if it has fewer episodes of each task; a log record has their number. Only one
+            are not played again, also if it has fewer episodes of each task; a log record has their number. A file with
+            another label, seed, chunk or tasks is refused, but other code of their functions is not noticed. Only one
             run at a time can use a file. None: no file.
-        label: A name for the policy, such as that of its checkpoint. The file has it, and a file with another label is
-            refused. None: the name of the policy's class or function; for a torch module or another object with a
-            `state_dict`, also a digest of that. Give a label if several policies share this name.
+        label: A name for the policy, such as that of its checkpoint. None: the name of the policy's class or function;
+            for a torch module or another object with a `state_dict`, also a digest of that. Give a label if several
+            policies share this name.
         retry_faulted: Whether to play those units again that have the status "fault" in `results`.
         attempts: The most times to play one unit, if faults of its env end it.
         min_envs: The number of envs that the policy is called for, if as many play. More make larger batches, but envs
@@ -98,8 +99,9 @@ def evaluate_tasks(
             `render_mode="rgb_array"`, and moviepy must be installed.
         video_episodes: The episodes of each task to record.
         **options: The options of the pool. By default each env has a worker, as envs that render need. Of a
-            `FaultPolicy` in `faults`, the deadlines, backoff and renewals hold; `reset_timeout` includes the build of a
-            task's env, and `max_restarts` limits only failed starts of a worker in `period` seconds.
+            `FaultPolicy` in `faults`, the deadlines, backoff and renewals hold. Deadlines of threads need
+            `abandon_hung_threads`, `reset_timeout` includes the build of a task's env, and `max_restarts` limits only
+            failed starts of workers.
 
     Raises:
         ValueError, TypeError: An argument is wrong, or `results` has another run. Nothing was started.
@@ -128,7 +130,7 @@ def evaluate_tasks(
     _check_video_names(chosen if video_folder is not None and shown else ())
     names = [name for name in inspect.signature(evaluate_tasks).parameters if name != "options"]
     pool_options = _checked(options, names)
-    run = describe_run(label, chosen, count, entropy)
+    run = describe_run(label, chosen, count, entropy, chunk)
     with closing(ResultsFile(results, run)) as file:
         rows = [row for row in file.rows if not retry_faulted or row["status"] != "fault"]
         if rows:
@@ -152,7 +154,16 @@ def _label_of(policy: Policy) -> str:
     """Returns the name of a policy's class or function, with a digest of its `state_dict` if it has one."""
     name: str = getattr(policy, "__qualname__", type(policy).__qualname__)
     state = getattr(getattr(policy, "__self__", policy), "state_dict", None)
-    return f"{name} {Fingerprint().of([state()])}" if callable(state) else name
+    if not callable(state):
+        return name
+    fingerprint = Fingerprint()
+    label = f"{name} {fingerprint.of([state()])}"
+    if fingerprint.left_out:
+        values = ", ".join(sorted(fingerprint.left_out))
+        logging.getLogger("remuda").warning(
+            "the label %r was made without the values of %s; give label=", label, values
+        )
+    return label
 
 
 def _checked(options: PoolOptions, names: Iterable[str]) -> dict[str, Any]:

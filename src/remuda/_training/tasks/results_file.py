@@ -19,9 +19,12 @@ from remuda.errors import StateError
 _logger = logging.getLogger("remuda")
 
 
-def describe_run(label: str | None, tasks: Sequence[Task], episodes: int, seed: int) -> dict[str, Any]:
+def describe_run(
+    label: str | None, tasks: Sequence[Task], episodes: int, seed: int, chunk: int | None
+) -> dict[str, Any]:
     """Returns the line for a run. Another run has another line, but for more episodes."""
-    return {"label": label, "episodes": episodes, "seed": seed, "tasks": [_describe(task) for task in tasks]}
+    described = [_describe(task) for task in tasks]
+    return {"label": label, "episodes": episodes, "seed": seed, "chunk": chunk, "tasks": described}
 
 
 def _describe(task: Task) -> dict[str, Any]:

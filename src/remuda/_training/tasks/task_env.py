@@ -6,6 +6,7 @@ import logging
 import operator
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import gymnasium
 import numpy as np
@@ -16,7 +17,7 @@ from remuda._training.success import is_success
 from remuda._training.tasks.task import Task
 from remuda._videos.video_recorder import VideoRecorder
 from remuda._wire.codec import SpaceCodec
-from remuda._worker.env_report import check_single, free_closed_env
+from remuda._worker.env_report import check_single, core_of, free_closed_env
 from remuda._worker.old_gym import converted
 
 RETURN = "_remuda_return"  # the key of the last info for the sum of rewards that are vectors
@@ -83,6 +84,7 @@ class TaskEnv(gymnasium.Env[Any, Any]):
         """Closes the env of the current task, if there is one."""
         env, self.env, self._task = self.env, None, -1
         if env is not None:
+            _in_use.pop(id(core_of(env)), None)
             self._recorder.drop()
             env.close()
 
@@ -105,6 +107,11 @@ class TaskEnv(gymnasium.Env[Any, Any]):
         task = self._tasks[index]
         env = converted(task.make(), f"make of task {task.name!r}")
         check_single(env, f"make of task {task.name!r}")
+        if _in_use.setdefault(id(core_of(env)), self) is not self:
+            raise InvalidEnvError(
+                f"expected make of task {task.name!r} to return an env of its own, got one that is in use; create the "
+                "env inside the function"
+            )
         actions = SpaceCodec(env.action_space)
         self._actions = actions if any(column.choices is not None for column in actions.columns) else None
         # The bounds of the choice if the action is only one number, which is checked much faster than others.
@@ -131,6 +138,9 @@ class TaskEnv(gymnasium.Env[Any, Any]):
             name = self._tasks[self._task].name
             raise InvalidEnvError(f"expected an env with render_mode='rgb_array' for videos of {name!r}, got {mode!r}")
         return path
+
+
+_in_use = WeakValueDictionary[int, TaskEnv]()  # by id of the innermost env, in this process
 
 
 def _has_succeeded(task: Task, info: dict[str, Any]) -> bool:
