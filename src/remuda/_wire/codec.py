@@ -124,9 +124,13 @@ class SpaceCodec:
             return arrays[0]
         return _build(self.nest, lambda i: arrays[i], lambda j: tuple(row[j] for row in objects))
 
-    def gather(self, parts: Sequence[tuple[Any, list[int]]]) -> Any:
-        """Returns a batched element of copied rows. `parts`: batched elements, and the rows to take from each."""
-        return _gather(self.nest, [batch for batch, _ in parts], [rows for _, rows in parts])
+    def gather(self, parts: Sequence[tuple[Any, list[int] | None]], order: Any = None) -> Any:
+        """Returns a batched element of copied rows.
+
+        `parts`: batched elements, and the rows to take from each; None: all. `order`: that of all these rows in the
+        result; None: as they are taken.
+        """
+        return _gather(self.nest, [batch for batch, _ in parts], [rows for _, rows in parts], order)
 
     def build_one(self, leaves: Sequence[Any], objects: Sequence[Any]) -> Any:
         """Builds one element of the space from its leaves. Copies the arrays."""
@@ -254,16 +258,20 @@ def _build(nest: Nest, column: Callable[[int], Any], obj: Callable[[int], Any]) 
     return column(body) if kind == "column" else obj(body)
 
 
-def _gather(nest: Nest, batches: Sequence[Any], rows: Sequence[list[int]]) -> Any:
+def _gather(nest: Nest, batches: Sequence[Any], rows: Sequence[list[int] | None], order: Any) -> Any:
     kind, body = nest
     if kind == "dict":
-        return {key: _gather(child, [batch[key] for batch in batches], rows) for key, child in body}
+        return {key: _gather(child, [batch[key] for batch in batches], rows, order) for key, child in body}
     if kind == "tuple":
-        return tuple(_gather(child, [batch[i] for batch in batches], rows) for i, child in enumerate(body))
+        return tuple(_gather(child, [batch[i] for batch in batches], rows, order) for i, child in enumerate(body))
+    pairs = list(zip(batches, rows, strict=True))
     if kind == "object":
-        return tuple(batch[row] for batch, theirs in zip(batches, rows, strict=True) for row in theirs)
-    taken = [batch[theirs] for batch, theirs in zip(batches, rows, strict=True)]
-    return taken[0] if len(taken) == 1 else np.concatenate(taken)
+        values = [one for batch, theirs in pairs for one in (batch if theirs is None else [batch[i] for i in theirs])]
+        return tuple(values if order is None else [values[i] for i in order])
+    if len(pairs) == 1 and order is None:
+        return batches[0].copy() if rows[0] is None else batches[0][rows[0]]
+    whole = np.concatenate([batch if theirs is None else batch[theirs] for batch, theirs in pairs])
+    return whole if order is None else whole[order]
 
 
 def _choices(space: Space[Any]) -> Choices:

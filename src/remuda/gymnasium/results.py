@@ -8,9 +8,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import Space, spaces
+from gymnasium import Space
 
 from remuda import Batch
+from remuda._wire.codec import SpaceCodec
 
 AddInfo: TypeAlias = Callable[[dict[str, Any], dict[str, Any], int], dict[str, Any]]  # VectorEnv._add_info
 
@@ -48,7 +49,7 @@ def join(batches: Sequence[Batch], single_space: Space[Any], add_info: AddInfo) 
     """Joins copies of batches in the order of the envs. Together, the batches have every env once."""
     order = np.argsort(np.concatenate([batch.env_ids for batch in batches]))
     return Joined(
-        _gather(single_space, [batch.obs for batch in batches], order),
+        SpaceCodec(single_space).gather([(batch.obs, None) for batch in batches], order),
         np.concatenate([batch.rewards for batch in batches])[order],
         np.concatenate([batch.terminations for batch in batches])[order],
         np.concatenate([batch.truncations for batch in batches])[order],
@@ -57,19 +58,6 @@ def join(batches: Sequence[Batch], single_space: Space[Any], add_info: AddInfo) 
         order,
         add_info,
     )
-
-
-def _gather(space: Space[Any], parts: Sequence[Any], order: npt.NDArray[np.intp]) -> Any:
-    """Joins batched elements of ``space`` to one batched element. `order`: the order of the rows."""
-    if isinstance(space, spaces.Dict):
-        return {key: _gather(sub, [part[key] for part in parts], order) for key, sub in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        subs = enumerate(space.spaces)
-        return tuple(_gather(sub, [part[i] for part in parts], order) for i, sub in subs)
-    if isinstance(parts[0], np.ndarray):
-        return np.concatenate(parts)[order]
-    rows = [row for part in parts for row in part]
-    return tuple(rows[i] for i in order)
 
 
 # -- infos in the format of Gymnasium 0.29: a key has one array over the envs, and dicts are not stacked ----

@@ -34,7 +34,7 @@ from remuda._wording import in_brief
 _MISTAKES = (InvalidActionError, InvalidEnvError, SpaceMismatchError)  # of the caller: another attempt would not help
 
 
-@dataclass
+@dataclass(slots=True)
 class _Play:
     """A unit that an env plays.
 
@@ -76,7 +76,7 @@ class Driver:
         self._obs, self._actions = SpaceCodec(pool.single_observation_space), SpaceCodec(pool.single_action_space)
         self._plays: dict[int, _Play] = {}  # by env: the unit that it plays
         self._waiting: list[int] = []  # the envs whose observations the policy has not seen, as they arrived
-        self._unseen: list[tuple[Any, list[int]]] = []  # these observations: rows of batches
+        self._unseen: list[tuple[Any, list[int] | None]] = []  # these observations: rows of batches; None: all
         self._tasks_of: list[int | None] = [None] * pool.num_envs  # by env: the index of its latest task
         self._faults: dict[tuple[int, int], list[str]] = {}  # by task and episode
         self._own_faults = Counter[tuple[int, int]]()  # the number of those that the unit's own env has caused
@@ -115,9 +115,10 @@ class Driver:
     def _take(self, batch: Batch) -> None:
         """Handles results: ends units, sends planned actions, and notes the observations that need the policy."""
         ended, planned, unseen = list[tuple[int, int]](), list[int](), list[int]()
+        plays, waiting = self._plays, self._waiting
         results = zip(batch.env_ids.tolist(), batch.rewards.tolist(), batch.dones.tolist(), strict=True)
         for row, (env, reward, is_over) in enumerate(results):
-            play = self._plays[env]
+            play = plays[env]
             play.length += 1
             play.total += reward
             if is_over:
@@ -126,9 +127,9 @@ class Driver:
                 planned.append(env)
             else:
                 unseen.append(row)
-                self._waiting.append(env)
+                waiting.append(env)
         if unseen:
-            self._unseen.append((batch.obs, unseen))
+            self._unseen.append((batch.obs, None if len(unseen) == len(batch) else unseen))
         if ended:
             self._end(batch, ended)
         self._send_planned(planned)

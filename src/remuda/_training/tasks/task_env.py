@@ -57,11 +57,12 @@ class TaskEnv(gymnasium.Env[Any, Any]):
         given = {} if options["options"] is None else {"options": options["options"]}
         begun: tuple[Any, dict[str, Any]] = self.env.reset(seed=seed, **given)
         self._recorder.expected = self._video(options["video"])
+        self._is_recorded = options["video"] is not None
         self._recorder.begin()
         return begun
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        if self._actions is not None:
+        if self._actions is not None and (self._range is None or operator.index(action) not in self._range):
             self._check(action)
         try:
             obs, reward, terminated, truncated, info = self.env.step(action)
@@ -70,14 +71,15 @@ class TaskEnv(gymnasium.Env[Any, Any]):
             raise
         task = self._tasks[self._task]
         self._steps += 1
-        if _is_vector(reward):  # the pool takes a number from all tasks
+        if not isinstance(reward, float) and _is_vector(reward):  # the pool takes a number from all tasks
             self._return = self._return + np.asarray(reward, np.float64)
             reward = float(np.sum(reward))
         truncated = truncated or self._steps == task.max_steps
         terminated = terminated or (task.until_success and _has_succeeded(task, info))
         if (terminated or truncated) and np.ndim(self._return):
             info = {**info, RETURN: self._return.tolist()}
-        self._recorder.step(terminated or truncated)
+        if self._is_recorded:
+            self._recorder.step(terminated or truncated)
         return obs, reward, terminated, truncated, info
 
     def close(self) -> None:
@@ -89,11 +91,13 @@ class TaskEnv(gymnasium.Env[Any, Any]):
             env.close()
 
     def _change(self, index: int) -> None:
+        is_first = self.env is None
         try:
             self.close()  # first, because two simulators that render in one process disturb each other
         except Exception as error:  # the episodes of this env have ended, and the next ones are of another env
             logging.getLogger("remuda").error("an env of another task raised in close: %r", error, exc_info=error)
-        free_closed_env()
+        if not is_first:
+            free_closed_env()
         self._build(index)
         name = self._tasks[index].name
         for kind in ("observation", "action"):
@@ -114,18 +118,16 @@ class TaskEnv(gymnasium.Env[Any, Any]):
             )
         actions = SpaceCodec(env.action_space)
         self._actions = actions if any(column.choices is not None for column in actions.columns) else None
-        # The bounds of the choice if the action is only one number, which is checked much faster than others.
-        self._bounds: tuple[int, int] | None = None
+        # The choices if the action is only one number, which is checked much faster than others.
+        self._range: range | None = None
         if actions.is_single_column and (column := actions.columns[0]).shape == () and column.choices is not None:
-            self._bounds = int(column.choices[0]), int(column.choices[1])
+            self._range = range(int(column.choices[0]), int(column.choices[1]) + 1)
         metadata = getattr(env, "metadata", None) or {}
         self._recorder = VideoRecorder(getattr(env, "render", None), metadata.get("render_fps"))
         self.env, self._task = env, index
 
     def _check(self, action: Any) -> None:
         """Raises InvalidActionError for a discrete choice that the env of this task does not have."""
-        if self._bounds is not None and self._bounds[0] <= operator.index(action) <= self._bounds[1]:
-            return
         assert self._actions is not None  # the caller has checked this
         try:
             self._actions.check_choices(self._actions.flatten(action, "actions")[0], "actions")
