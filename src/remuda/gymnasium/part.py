@@ -20,7 +20,7 @@ from numpy import ndarray
 
 from remuda import Batch, Call, Part
 from remuda._faces.vector_env import IDLE, STEPPING, PooledVectorEnv
-from remuda.errors import RemudaError
+from remuda.errors import RemudaError, StateError
 from remuda.gymnasium import arguments
 from remuda.gymnasium.errors import translated
 from remuda.gymnasium.lazy_infos import LazyInfos
@@ -144,13 +144,14 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         self._check_idle("reset_async")
         mask, options = arguments.split_mask(options, self.num_envs)
         self._make_way_for_reset()
+        self._has_leftovers = True  # if an interruption, such as Ctrl-C, comes between these lines
         if mask is None:
             self._envs.send_reset(seed=seed, options=options)
         else:
             env_ids = self._envs.env_ids
             seeds = seed if each is None else [*compress(each, mask)]
-            self._envs.request_obs(env_ids=env_ids[~mask].tolist())
             self._envs.send_reset(seed=seeds, options=options, env_ids=env_ids[mask].tolist())
+            self._envs.request_obs(env_ids=env_ids[~mask].tolist())
         self._state, self._is_scattered = AsyncState.WAITING_RESET, mask is not None
 
     def reset_wait(
@@ -422,7 +423,13 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         if len(batch.env_ids) < self.num_envs:
             self._parts.append(batch)
             if sum(map(len, self._parts)) < self.num_envs:
-                raise TimeoutError
+                if self._envs.pending:
+                    raise TimeoutError
+                missing = set(self.env_ids.tolist()).difference(*[part.env_ids.tolist() for part in self._parts])
+                raise StateError(
+                    f"expected a result of each env, got none of envs {sorted(missing)}: a signal interrupted them; "
+                    "call reset"
+                )
             got, self._parts = join(self._parts, self.single_observation_space, self._add_info), []
         self.observations = got.obs
         if self._has_extras:
@@ -435,7 +442,12 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
 
     def _answers(self, timeout: float | None) -> list[Any]:
         assert self._call is not None  # `_result_of` has checked that a call is pending
-        return self._call.result(timeout)
+        try:
+            return self._call.result(timeout)
+        except BaseException:
+            if self._call.done:  # a signal interrupted an env that runs in this thread, and that is the result
+                self._settle()
+            raise
 
     def _check_open(self) -> None:
         if self.closed:

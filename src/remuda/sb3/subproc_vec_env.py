@@ -143,6 +143,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
                 sent.
             BrokenPoolError, ClosedError: see :meth:`reset`.
         """
+        self._check_idle("step_async")
         self._drop_leftovers()
         if self._batches_actions:
             actions = _batch_actions(self.action_space, actions, self.num_envs)

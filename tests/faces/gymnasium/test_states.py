@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from accidents import once
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode
 from odd_exceptions import raising
@@ -290,4 +291,52 @@ def test_a_killed_worker_truncates_the_episode_and_attributes_stay(mode: Autores
     obs, *_ = envs.step([4, 4, 4])
     assert obs[:, 2].tolist() == ([4, 1, 4] if mode is AutoresetMode.NEXT_STEP else [3, 1, 3])
     assert envs.get_attr("hint") == (3, 4, 5)  # also the rebuilt env
+    envs.close()
+
+
+@each(mode=AutoresetMode, faults=["restart", "resume"], is_noticed=[False, True])
+def test_a_masked_reset_leaves_other_episodes_and_their_faults_to_the_next_step(
+    mode: AutoresetMode, faults: Any, is_noticed: bool
+) -> None:
+    envs = AsyncVectorEnv(counting(2), autoreset_mode=mode, faults=faults)
+    envs.reset(seed=1)
+    envs.step([1, 1])
+    os.kill(envs.processes[1].pid, signal.SIGKILL)
+    while is_noticed and not envs.pool.stats().restarts:
+        pass
+    obs, infos = envs.reset(options={"reset_mask": np.array([True, False])})
+    assert (obs.tolist(), infos) == ([[0, 2, 0, -1], [1, 1, 1, 1]], {})
+    obs, rewards, _, truncations, infos = envs.step([2, 2])
+    ends = faults == "restart"
+    assert (rewards.tolist(), truncations.tolist()) == ([2, 0 if ends else 2], [False, ends])
+    last = infos["final_obs"][1] if ends and mode is AutoresetMode.SAME_STEP else obs[1]
+    assert last.tolist() == ([1, 1, 1, 1] if ends else [1, 1, 2, 2])
+    envs.close()
+
+
+def test_a_refused_masked_reset_sends_nothing(envs: AsyncVectorEnv) -> None:
+    mask = np.array([True, False])
+    for options, seed in (({"x": (i for i in range(3))}, None), ({}, ["a", 1])):
+        with pytest.raises(TypeError):
+            envs.reset(seed=seed, options={"reset_mask": mask, **options})
+        assert envs.pool.pending == 0
+        assert envs.step([1, 1])[1].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("phase", ["call", "step"])
+def test_after_an_interrupt_within_an_env_in_this_thread_a_reset_goes_on(phase: str, tmp_path: Path) -> None:
+    interrupt = once(tmp_path / "once", lambda *_: signal.raise_signal(signal.SIGINT))
+    envs = AsyncVectorEnv(hooked(3, **{phase: interrupt}), backend="serial")  # type: ignore[arg-type]
+    envs.reset()
+    with pytest.raises(KeyboardInterrupt):
+        envs.call("poke") if phase == "call" else envs.step([1, 1, 1])
+    if phase == "step":
+        with pytest.raises(StateError, match=r"got none of envs \[1\]: a signal interrupted them; call reset"):
+            envs.step_wait()
+    else:
+        with pytest.raises(NoAsyncCallError):
+            envs.call_wait()
+        assert envs.call("poke") == ("poked",) * 3
+    envs.reset()
+    assert envs.step([1, 1, 1])[1].tolist() == [1, 1, 1]
     envs.close()
