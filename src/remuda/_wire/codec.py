@@ -319,7 +319,7 @@ def coerce(
 
 
 def _fits(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
-    """Returns whether a cast to `dtype` is allowed. It must keep all values, or only change the width of floats."""
+    """Returns whether a cast to `dtype` is allowed. A cast to another dtype than floats must keep all values."""
     if np.can_cast(array.dtype, dtype) or (dtype.kind == "f" and np.can_cast(array.dtype, dtype, "same_kind")):
         return True
     if array.dtype.kind not in "biuf" or dtype.kind not in "biuf":
