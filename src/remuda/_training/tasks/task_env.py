@@ -111,11 +111,6 @@ class TaskEnv(gymnasium.Env[Any, Any]):
         task = self._tasks[index]
         env = converted(task.make(), f"make of task {task.name!r}")
         check_single(env, f"make of task {task.name!r}")
-        if _in_use.setdefault(id(core_of(env)), self) is not self:
-            raise InvalidEnvError(
-                f"expected make of task {task.name!r} to return an env of its own, got one that is in use; create the "
-                "env inside the function"
-            )
         actions = SpaceCodec(env.action_space)
         self._actions = actions if any(column.choices is not None for column in actions.columns) else None
         # The choices if the action is only one number, which is checked much faster than others.
@@ -124,6 +119,11 @@ class TaskEnv(gymnasium.Env[Any, Any]):
             self._range = range(int(column.choices[0]), int(column.choices[1]) + 1)
         metadata = getattr(env, "metadata", None) or {}
         self._recorder = VideoRecorder(getattr(env, "render", None), metadata.get("render_fps"))
+        if _in_use.setdefault(id(core_of(env)), self) is not self:
+            raise InvalidEnvError(
+                f"expected make of task {task.name!r} to return an env of its own, got one that is in use; create the "
+                "env inside the function"
+            )
         self.env, self._task = env, index
 
     def _check(self, action: Any) -> None:
