@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -167,8 +168,8 @@ class Worker(HostedEnv):
         for key, value in parameters.items():
             if isinstance(value, ParameterRandomizationSettings):
                 value.apply(key, self._channels.parameters)
-            elif isinstance(value, (int, float)):
-                self._channels.parameters.set_float_parameter(key, value)
+            elif isinstance(value, Real):
+                self._channels.parameters.set_float_parameter(key, float(value))
 
     @property
     def _has_own_timers(self) -> bool:

@@ -248,10 +248,15 @@ def test_side_channel_messages_are_the_originals_bit_for_bit() -> None:
     assert all(name.encode() in outcomes[0][0] for name in PARAMETERS)
 
 
-def test_parameters_can_be_plain_numbers(begun: Any) -> None:
-    made = begun(EchoEnv, 1)
-    made.reset({"gravity": 2.0})
-    assert side_channel_bytes(made).count(b"gravity") == 2  # as after ConstantSettings(value=2.0)
+@pytest.mark.parametrize("value", [2.0, 2, np.float32(2), np.int64(2)])
+def test_parameters_can_be_plain_numbers(begun: Any, value: Any) -> None:
+    received = []
+    for parameter in (value, ConstantSettings(value=2.0)):
+        made = begun(EchoEnv, 1)
+        made.reset({"gravity": parameter})
+        received.append(side_channel_bytes(made))
+    assert received[0] == received[1]
+    assert received[0].count(b"gravity") == 2  # once for each reset
 
 
 def test_parameters_set_during_a_step_reach_the_env_after_it(begun: Any, tmp_path: Path) -> None:
