@@ -37,7 +37,7 @@ ARROWS = {
     "alf": {"remuda", "errors", "_faces", "_factories", "_keywords", "_wording"},
     "ding": {"remuda", "errors", "_faces", "_factories", "_keywords", "_videos"},
     "gymnasium": {"remuda", "errors", "_faces", "_keywords"},
-    "mlagents": {"remuda", "errors", "_faces", "_keywords"},
+    "mlagents": {"remuda", "errors", "_faces", "_wire", "_keywords"},
     "pettingzoo": {"remuda", "errors", "_faces", "_wire", "_keywords", "_wording"},
     "sb3": {"remuda", "errors", "_faces", "_factories", "_keywords", "_wording"},
     "_bench": {"remuda", "_factories", "_system"},

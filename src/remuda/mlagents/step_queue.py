@@ -121,6 +121,16 @@ class StepQueue:
         """Appends an answer that this process makes without the worker."""
         self._arrived.append(_Arrival(to, response))
 
+    @translated
+    def drop_all(self) -> None:
+        """Waits for the requests in flight, and drops all answers and waiting requests. The envs stay."""
+        pool = self.get_pool()
+        pool.discard()
+        pool.reset()  # with the serial backend, an interrupt inside an env leaves a slot that refuses steps
+        self._arrived.clear()
+        for line in self._lines.values():
+            line.forget()
+
     # -- life --------------------------------------------------------------------------------------------
 
     def check_open(self) -> None:
@@ -157,14 +167,14 @@ class Line:
         self._no_ends: dict[str, TerminalSteps] = {}
         self._counter = EpisodeCounter()
         self.forget()
-        self._has_env = False
-        self._in_flight: EnvironmentCommand | None = None  # the request in flight, which the worker will answer.
-        self._is_building = False  # whether the row in flight only builds the env, before the request is sent
 
     def forget(self) -> None:
-        """Drops the agents and the waiting requests of an env that has failed."""
+        """Drops the agents, the waiting requests, and the request in flight."""
         self._agents = Agents()
         self._unsent: list[Request] = []
+        self._in_flight: EnvironmentCommand | None = None  # the request in flight, which the worker will answer.
+        self._is_building = False  # whether the row in flight only builds the env, before the request is sent
+        self._has_env = False  # whether the env is known to be built
 
     def send(self, request: EnvironmentRequest) -> None:
         """Sends a request, or queues it until the env is free. Raises ``ClosedError`` if the manager is closed."""
@@ -196,33 +206,36 @@ class Line:
     def rename_operation(self, operation: str) -> tuple[str, EnvProgress]:
         """Returns the env's true operation and progress. `operation` is the one that the pool reports."""
         # If the worker died while it was idle, the operation stays "nothing".
-        if operation == "step" and self._in_flight is not None:
-            operation = "build" if self._is_building else _ANSWERED[self._in_flight]
+        in_flight = self._in_flight  # read once, because the pool's thread calls this while the manager may change it
+        if operation == "step" and in_flight is not None:
+            operation = "build" if self._is_building else _ANSWERED[in_flight]
         return operation, self._counter.progress(self._worker_id)
 
     def read(self, batch: Batch, row: int) -> _Arrival | None:
         """Reads a result from the pool, and sends the requests that waited until the env was free.
 
-        Returns: The answer to a request; None if an env was built, and the request had to be sent afterwards.
+        Returns: The answer to a request; None if an env was built, and the request had to be sent afterwards. If the
+            answer cannot be read, or a request cannot be sent, the answer is the failure.
         """
         command, self._in_flight = self._in_flight, None
         assert command is not None  # every result belongs to a request
         was_building, self._is_building = self._is_building, False
-        self._has_env = not batch.truncations[row]
-        arrival = None
-        if not self._has_env:
-            if was_building:
-                self._take_order()  # drops the request: the failure is its answer
-            error = error_of(batch.infos[row]["final_info"]["fault"])
-            arrival = _Arrival(command, self._response(EnvironmentCommand.ENV_EXITED, error))
-        elif was_building:
-            self._unpack(batch, row)
-        else:
-            arrival = _Arrival(command, self._response(command, self._take_in(command, batch, row)))
-        self._flush()
-        return arrival
+        if batch.truncations[row]:
+            return self._failed(command, error_of(batch.infos[row]["final_info"]["fault"]))
+        try:
+            payload = self._take_in(None if was_building else command, batch, row)
+            self._has_env = True
+            self._flush()
+        except Exception as error:  # an error raised here would lose the other rows of the batch
+            return self._failed(command, error)
+        return None if was_building else _Arrival(command, self._response(command, payload))
 
-    def _take_in(self, command: EnvironmentCommand, batch: Batch, row: int) -> Any:
+    def _failed(self, command: EnvironmentCommand, error: BaseException) -> _Arrival:
+        self._has_env = False
+        self._unsent.clear()  # a restart or reset sends the lasting requests again
+        return _Arrival(command, self._response(EnvironmentCommand.ENV_EXITED, error))
+
+    def _take_in(self, command: EnvironmentCommand | None, batch: Batch, row: int) -> Any:
         payload = self._unpack(batch, row)
         match command:
             case EnvironmentCommand.BEHAVIOR_SPECS:
@@ -245,24 +258,22 @@ class Line:
 
     def _flush(self) -> None:
         """If the worker is free, sends the unsent requests up to the first one that expects an answer."""
-        command = next((command for command, _ in self._unsent if command in _ANSWERED), None)
-        if command is None or self._in_flight is not None:
+        last = next((i for i, (command, _) in enumerate(self._unsent) if command in _ANSWERED), None)
+        if last is None or self._in_flight is not None:
             return
+        command, _ = self._unsent[last]
         self._is_building = not self._has_env
-        order = [] if self._is_building else self._take_order()
+        order = [] if self._is_building else self._unsent[: last + 1]
         self._in_flight = command  # before it is sent, because the worker may die of it at once, which is reported
         if order:
             self._counter.count(_ANSWERED[command])
         try:
             self._dispatch(order)
-        except BaseException:
+        except Exception:
             self._in_flight = None
+            del self._unsent[last]  # those before it are sent with the next request that expects an answer
             raise
-
-    def _take_order(self) -> list[Request]:
-        end = next((i for i, (command, _) in enumerate(self._unsent, 1) if command in _ANSWERED), 0)
-        order, self._unsent = self._unsent[:end], self._unsent[end:]
-        return order
+        del self._unsent[: len(order)]
 
     @translated
     def _dispatch(self, order: list[Request]) -> None:

@@ -9,8 +9,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from mlagents.trainers import subprocess_env_manager as original
 from mlagents.trainers.action_info import ActionInfo
@@ -26,6 +26,7 @@ from remuda._faces.episode_counter import rename_operations
 from remuda._faces.pool_beneath import HasNoPool, log_close_errors
 from remuda._faces.worker_defaults import set_local_defaults
 from remuda._keywords import names_keywords
+from remuda._wire.pickling import dump
 from remuda.mlagents.arguments import REFUSED, check_arguments, policy_of
 from remuda.mlagents.restarts import Restarts
 from remuda.mlagents.step_queue import StepQueue
@@ -38,6 +39,26 @@ _logger = logging.getLogger("remuda")
 _DRAIN_TIMEOUT = 60.0  # the seconds to wait for steps in flight before all envs are reset after a restart
 
 EnvFactory = Callable[[int, list[SideChannel]], BaseEnv]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _interruptible(
+    method: Callable[Concatenate[SubprocessEnvManager, P], T],
+) -> Callable[Concatenate[SubprocessEnvManager, P], T]:
+    """Decorates methods of the manager. If an interrupt such as Ctrl-C ends one, the envs must be reset."""
+
+    @wraps(method)
+    def interruptible(self: SubprocessEnvManager, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(self, *args, **kwargs)
+        except Exception:
+            raise
+        except BaseException:
+            self._must_reset = True
+            raise
+
+    return interruptible
 
 
 @names_keywords(PoolOptions.__annotations__, REFUSED)
@@ -101,7 +122,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         self.env_parameters: dict[str, Any] | None = None
         self._parameters: dict[str, Any] = {}  # all parameters that were set.
         self._trainings: dict[str, TrainerSettings] = {}  # all trainings that have begun.
-        self._must_reset = False  # whether an error was raised that left an env without an episode
+        self._must_reset = False  # whether an error or interrupt has left envs without an episode, or answers in flight
         self.reset_all_on_restart = reset_all_on_restart
         policy, restarts = policy_of(options.get("faults", "restart"))
         options["faults"], options["log_advice"] = policy, False
@@ -139,6 +160,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
 
     # -- steps -------------------------------------------------------------------------------------------
 
+    @_interruptible
     def _step(self) -> list[EnvironmentStep]:
         """Sends the policies' actions to all workers that wait for actions, and sleeps until a worker has stepped.
 
@@ -155,7 +177,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         """
         if self._must_reset:
             self.step_queue.check_open()
-            raise StateError("expected a reset after an error that was not followed by a restart: call reset first")
+            raise StateError("expected a reset after an interrupt, or an error without a restart: call reset first")
         self._queue_steps()
         self.step_queue.wait()
         steps, timers = [], []
@@ -234,20 +256,15 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
                 worker_id,
                 why,
             )
-            self._lose(worker_id)
+            self._must_reset = True
             raise error
         _logger.warning("worker %d of ML-Agents is restarted after %s: %s", worker_id, type(error).__name__, error)
         self._restarts.note(worker_id)
         self.env_workers[worker_id] = self.create_worker(worker_id, self.step_queue, self.env_factory, self.run_options)
         self._send_lasting(worker_id)
 
-    def _lose(self, worker_id: int) -> None:
-        """Notes that an error leaves a worker without an env. The next reset builds another one."""
-        self._must_reset = True
-        self._send_lasting(worker_id)
-
     def _send_lasting(self, worker_id: int) -> None:
-        """Sends the parameters and trainings of a lost env again, before the request that builds another env."""
+        """Sends all parameters and trainings again, before the request that builds another env."""
         worker = self.env_workers[worker_id]
         if self._parameters:
             worker.send(EnvironmentCommand.ENVIRONMENT_PARAMETERS, self._parameters)
@@ -261,6 +278,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
 
     # -- resets ------------------------------------------------------------------------------------------
 
+    @_interruptible
     def _reset_env(self, config: dict[str, Any] | None = None) -> list[EnvironmentStep]:
         """Resets all envs in parallel. First waits for steps in flight, and drops them.
 
@@ -272,9 +290,10 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
 
         Raises: See :meth:`_step`; the first reset also raises exceptions of the env factory.
         """
+        self._start_over()
+        self.set_env_parameters(config)
         self._finish_steps()
         self._must_reset = False
-        self.set_env_parameters(config)
         for worker in self.env_workers:
             worker.send(EnvironmentCommand.RESET, config)
             worker.waiting = True
@@ -288,12 +307,18 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
                 self._restart(worker_id, error)
                 self._reset_again(worker_id)
 
+    def _start_over(self) -> None:
+        """After an error or interrupt, drops all requests and answers, and sends the lasting requests again."""
+        if self._must_reset:
+            self.step_queue.drop_all()
+            for worker in self.env_workers:
+                self._send_lasting(worker.worker_id)
+
     def _finish_steps(self, timeout: float | None = None) -> None:
         """Waits for all requests in flight, and drops their answers. Restarts workers that fail.
 
-        If no restart is allowed, raises the error. After another error it is only logged, because a reset must follow.
+        If no restart is allowed, raises the error.
         """
-        has_raised = self._must_reset
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.step_queue.is_idle:
             if not self.step_queue.wait(None if deadline is None else deadline - time.monotonic()):
@@ -303,11 +328,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
             for response in self._answers():
                 self.env_workers[response.worker_id].waiting = False
                 if response.cmd == EnvironmentCommand.ENV_EXITED:
-                    try:
-                        self._restart(response.worker_id, response.payload)
-                    except Exception:
-                        if not has_raised:
-                            raise
+                    self._restart(response.worker_id, response.payload)
 
     def set_env_parameters(self, config: dict[str, Any] | None = None) -> None:
         """Sets environment parameters of all envs, which apply from the next step or reset on.
@@ -315,9 +336,13 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         Args:
             config: ``ParameterRandomizationSettings`` or numbers, by name. Other parameters do not change. Envs that
                 are restarted receive all parameters again.
+
+        Raises:
+            TypeError: A parameter cannot be pickled. No parameter has changed.
         """
-        self.env_parameters = config
+        dump(config)
         self._parameters.update(config or {})
+        self.env_parameters = config
         for worker in self.env_workers:
             worker.send(EnvironmentCommand.ENVIRONMENT_PARAMETERS, config)
 
@@ -325,16 +350,19 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
 
     def on_training_started(self, behavior_name: str, trainer_settings: TrainerSettings) -> None:
         """Notifies the envs that the training of a behaviour begins. Training analytics report it to Unity."""
+        dump((behavior_name, trainer_settings))
         self._trainings[behavior_name] = trainer_settings
         for worker in self.env_workers:
             worker.send(EnvironmentCommand.TRAINING_STARTED, (behavior_name, trainer_settings))
 
     @property
+    @_interruptible
     def training_behaviors(self) -> Mapping[str, BehaviorSpec]:
         """The specs of all behaviours, by name. Reading them builds the envs that are not built yet.
 
         Raises: See :meth:`reset`.
         """
+        self._start_over()
         for worker in self.env_workers:
             worker.send(EnvironmentCommand.BEHAVIOR_SPECS)
         specs: dict[str, BehaviorSpec] = {}
@@ -343,7 +371,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
             try:
                 specs.update(worker.recv().payload)
             except Exception as error:
-                self._lose(worker.worker_id)
+                self._must_reset = True
                 errors.append(error)
         if errors:
             raise errors[0]

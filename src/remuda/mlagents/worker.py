@@ -80,8 +80,8 @@ class Worker(HostedEnv):
     """An adapter with Gymnasium's methods for an env of ML-Agents.
 
     For the pool, every operation of the env is a step. The action is an order, which is a list of requests, and its
-    results and failures arrive like those of steps. The pool's own resets do nothing. An empty order builds the env, so
-    that a failure to build it arrives in the same way.
+    results and failures arrive like those of steps. The pool's own resets do nothing. An empty order builds the env if
+    there is none, so that a failure to build it arrives in the same way, and returns the specs of all behaviours.
 
     An order other than a plain step is set by :func:`put`, before an empty row.
 
@@ -137,6 +137,8 @@ class Worker(HostedEnv):
         self._channels.introduce(self.env)
 
     def _follow(self, order: Sequence[Request]) -> Any:
+        if not order:
+            self._sent_specs.clear()  # after an interrupt, the manager may have dropped the row that had the specs
         payload = None
         for command, argument in order:
             payload = self._do(command, argument)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 from accidents import kill_myself, stop_myself
+from mlagents.trainers.action_info import ActionInfo
 from mlagents_envs.exception import (
     UnityCommunicationException,
     UnityCommunicatorStoppedException,
@@ -261,6 +263,79 @@ def test_an_env_rebuilt_after_a_raised_fault_receives_all_parameters_again(tmp_p
     # received gravity twice: the value before the fault, and the new value
     assert obs_of(made.first_step_infos[0]) == [1, 2, 1, 1]
     made.close()
+
+
+# -- orders that cannot be sent, answers that cannot be read -----------------------------------------------
+
+
+class LockedPolicy(Policy):
+    """Has actions that cannot be pickled."""
+
+    def get_action(self, steps: Any, worker_id: int) -> Any:
+        return ActionInfo(None, threading.Lock(), {}, steps.agent_id.tolist())
+
+
+def test_a_step_that_cannot_be_sent_drops_no_parameters_or_trainings() -> None:
+    made = manager(MessageCountingEnv, 1)
+    made.reset({"gravity": 3.0})
+    made.set_env_parameters({"wind": 2.0})
+    made.on_training_started("b", original.TrainerSettings())
+    made.set_policy("b", LockedPolicy())
+    for _ in range(2):
+        with pytest.raises(TypeError, match="cannot pickle"):
+            made.get_steps()
+    made.set_policy("b", Policy())
+    assert obs_of(made.get_steps()[0]) == [1, 1, 1, 1]
+    made.close()
+
+
+@each(backend=["process", "serial"], num_workers=[1, 3])
+def test_a_parameter_that_was_changed_to_one_that_cannot_be_sent_loses_no_answers(
+    backend: Any, num_workers: int
+) -> None:
+    made = manager(TestEnv, 3, num_workers=num_workers, backend=backend)
+    parameter: list[Any] = []
+    made.set_env_parameters({"gravity": parameter})
+    parameter.append(threading.Lock())
+    with pytest.raises(TypeError, match="cannot pickle"):
+        made.reset({})
+    with pytest.raises(StateError, match="call reset first"):
+        made.get_steps()
+    parameter.clear()
+    assert_all_step(made)
+
+
+def fail_to_load() -> None:
+    raise LookupError("an accident")
+
+
+class Unreadable:
+    def __reduce__(self) -> Any:
+        return fail_to_load, ()
+
+
+@each(backend=["process", "serial"], num_workers=[1, 3])
+def test_an_answer_that_cannot_be_read_loses_no_answers_of_other_envs(
+    backend: Any, num_workers: int, tmp_path: Path
+) -> None:
+    def spoil(env: Any) -> None:
+        env.channels[2].stats["spoilt"] = [(Unreadable(), 0)]
+
+    made = manager(faulty(spoil, path=tmp_path / "once"), 3, num_workers=num_workers, backend=backend)
+    made.reset({})
+    with pytest.raises(LookupError, match="an accident"):
+        step_until_it_fails(made)
+    assert_all_step(made)
+
+
+def assert_all_step(made: Any) -> None:
+    """Asserts that the three workers step after a reset, and closes the manager."""
+    assert made.reset({}) == 3
+    assert [len(steps_of(made, worker_id, 2)) for worker_id in range(3)] == [2, 2, 2]
+    made.close()
+
+
+# -- several envs in one worker ----------------------------------------------------------------------------
 
 
 def test_a_death_restarts_all_envs_of_the_worker(begun: Any, tmp_path: Path) -> None:

@@ -259,6 +259,21 @@ def test_parameters_can_be_plain_numbers(begun: Any, value: Any) -> None:
     assert received[0].count(b"gravity") == 2  # once for each reset
 
 
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_what_cannot_be_pickled_is_refused_and_changes_nothing(num_workers: int) -> None:
+    made = manager(EchoEnv, 3, num_workers=num_workers)
+    for _ in range(2):  # before the envs are built, and afterwards
+        with pytest.raises(TypeError, match="cannot pickle"):
+            made.reset({"wind": threading.Lock()})
+        with pytest.raises(TypeError, match="cannot pickle"):
+            made.on_training_started("b", threading.Lock())  # type: ignore[arg-type]
+        assert made.reset({"gravity": 2.0}) == 3
+        assert len(steps_of(made, 2, 1)) == 1
+    assert made.env_parameters == {"gravity": 2.0}
+    assert b"wind" not in side_channel_bytes(made)
+    made.close()
+
+
 def test_parameters_set_during_a_step_reach_the_env_after_it(begun: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     made = begun(gated(gate, EchoEnv), 2)
