@@ -36,7 +36,7 @@ ARROWS = {
     "_faces": {"remuda", "stats", "errors", "_copying", "_factories", "_system", "_wire"},
     "alf": {"remuda", "errors", "_faces", "_factories", "_keywords", "_wording"},
     "ding": {"remuda", "errors", "_faces", "_factories", "_keywords", "_videos"},
-    "gymnasium": {"remuda", "errors", "_faces", "_keywords"},
+    "gymnasium": {"remuda", "errors", "_faces", "_wire", "_keywords"},
     "mlagents": {"remuda", "errors", "_faces", "_wire", "_keywords"},
     "pettingzoo": {"remuda", "errors", "_faces", "_wire", "_keywords", "_wording"},
     "sb3": {"remuda", "errors", "_faces", "_factories", "_keywords", "_wording"},

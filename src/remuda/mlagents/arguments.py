@@ -7,7 +7,6 @@ from typing import Any, Literal
 from mlagents.trainers.settings import RunOptions
 
 from remuda import FaultPolicy
-from remuda._engine.options.fault_policy import CallersPolicy
 
 REFUSED = {
     "log_advice": "a game computes in a process of its own, which measuring would not see",
@@ -54,4 +53,4 @@ def policy_of(faults: FaultPolicy | Literal["raise", "restart", "resume"]) -> tu
     env.
     """
     policy = FaultPolicy.of(faults)
-    return CallersPolicy.like(policy, renew_every=None), policy.restarts
+    return policy._for_caller(renew_every=None), policy.restarts

@@ -135,6 +135,14 @@ class FaultPolicy:
         """Whether a fault in this operation counts for the limits of restarts. Each failed start of a worker does."""
         return not self._reports(operation)
 
+    def _for_caller(self, **changes: Any) -> FaultPolicy:
+        """Returns a policy that rebuilds envs, and whose limits count failed starts of workers only.
+
+        On other faults a caller decides. `changes`: fields with other values than here.
+        """
+        values = {name: getattr(self, name) for name in FaultPolicy.__dataclass_fields__}
+        return _CallersPolicy(**values | {"on_fault": self.rebuilding, "max_pool_restarts": None} | changes)
+
     @property
     def has_deadlines(self) -> bool:
         """Whether a step, a reset or a call has a deadline."""
@@ -152,14 +160,8 @@ class FaultPolicy:
 
 
 @dataclass(frozen=True)
-class CallersPolicy(FaultPolicy):
-    """A policy that rebuilds envs. Its limits count failed starts of workers only; on other faults a caller decides."""
-
-    @classmethod
-    def like(cls, policy: FaultPolicy, **changes: Any) -> CallersPolicy:
-        """Returns such a policy with the fields of `policy`, except those in `changes`."""
-        values = {name: getattr(policy, name) for name in FaultPolicy.__dataclass_fields__}
-        return cls(**values | {"on_fault": policy.rebuilding, "max_pool_restarts": None} | changes)
+class _CallersPolicy(FaultPolicy):
+    """See `FaultPolicy._for_caller`."""
 
     def _counts(self, operation: str) -> bool:
         return False

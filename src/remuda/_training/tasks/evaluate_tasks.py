@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from remuda import EnvError, FaultPolicy, Pool, PoolOptions, Ray, StartTimeoutError, WorkerDiedError
-from remuda._engine.options.fault_policy import CallersPolicy
 from remuda._keywords import check_keywords
 from remuda._progress.bar import Bar
 from remuda._training.acting import Policy, check_policy
@@ -174,7 +173,7 @@ def _checked(options: PoolOptions, names: Iterable[str]) -> dict[str, Any]:
             raise ValueError(f"expected a pool without {name}=, since here each env plays the episodes that it takes")
     if (faults := options.get("faults", "restart")) == "raise":
         raise ValueError("expected faults to be a FaultPolicy or 'restart', got 'raise': a fault ends one episode here")
-    policy = CallersPolicy.like(FaultPolicy.of(faults), resets="report")  # `attempts` limits other faults
+    policy = FaultPolicy.of(faults)._for_caller(resets="report")  # `attempts` limits other faults
     checked = {"num_workers": None, "log_advice": False, **options, "autoreset": "disabled", "faults": policy}
     if checked["num_workers"] == "auto":  # a trial would need a reset without a task
         checked["num_workers"] = None
