@@ -70,7 +70,8 @@ class _OpenCalls:
         """Returns operation and progress for a report. Replaces "call" by the operation of the first open call."""
         if operation != "call":
             return operation, self._counter.progress(where.env_id)
-        unanswered = ((one.operation, one.progress) for one in self._open if not one.is_answered)
+        # A copy, because a thread of the pool calls this while the program sends calls.
+        unanswered = ((one.operation, one.progress) for one in self._open.copy() if not one.is_answered)
         return next(unanswered, (operation, where))
 
     def _is_over(self) -> bool:

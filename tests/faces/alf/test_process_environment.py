@@ -17,8 +17,9 @@ from alf.data_structures import TimeStep
 from alf_face_envs import CountingAlfEnv, Move, NestedAlfEnv
 from pool_envs import Gate, assert_same
 
-from remuda import StateError
+from remuda import EnvProgress, StateError
 from remuda.alf import ClosedError, EnvError, ProcessEnvironment, WorkerDiedError
+from remuda.alf.process_environment import _OpenCalls
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
@@ -122,6 +123,27 @@ def test_an_exception_in_a_call_is_raised_and_the_env_lives_on(phase: str, start
     where = raised.value.failures[0].where
     assert (where.episode, where.step) == {"reset": (0, 0), "step": (0, 1)}.get(phase, (None, 0))
     assert env.tag == 3  # the env is still usable
+
+
+class _Answered:
+    """A call that is answered. Reading this has the program send another one, which drops the answered calls."""
+
+    def __init__(self, read: Callable[[], object] = lambda: None) -> None:
+        self._read = read
+
+    @property
+    def done(self) -> bool:
+        read, self._read = self._read, lambda: None
+        read()
+        return True
+
+
+def test_calls_may_be_sent_while_a_fault_is_reported() -> None:
+    """A thread of the pool reports faults, while the program sends calls."""
+    calls, where = _OpenCalls(), EnvProgress(0, None, 0, seed=None, resets_since_seed=0)
+    send: Any = calls.send
+    send("reset", lambda: _Answered(lambda: send("render", _Answered)))
+    assert calls.rename_operation("call", where) == ("call", where)
 
 
 def test_a_death_is_reported_for_the_first_unanswered_call(start: Any) -> None:
