@@ -9,6 +9,7 @@ import numpy as np
 
 from remuda import Batch
 from remuda._faces.frameworks import FRAMEWORKS
+from remuda._faces.pool_beneath import drop_pending
 from remuda._keywords import seeds_apart
 from remuda.pettingzoo.groups import zeros_of
 
@@ -41,6 +42,7 @@ class AgentsVecEnv(VecEnv):
 
     @seeds_apart
     def reset(self) -> Any:
+        drop_pending(self.envs.pool)  # of a step or reset that failed or was interrupted
         seeds = self._seeds[:: self._count]
         options = self._options[:: self._count]
         batch = self.envs.pool.reset(

@@ -85,6 +85,15 @@ def test_actions_that_do_not_fit_are_refused(actions: Any) -> None:
             venv.reset(seed=0)
 
 
+def test_a_reset_drops_the_step_that_an_interrupt_has_left_in_flight() -> None:
+    with vector([Equals] * 2, autoreset="same_step", backend="serial") as envs:
+        venv = envs.to_sb3()
+        venv.reset()
+        venv.step_async(np.ones(6, int))  # Ctrl-C comes in `step_wait`
+        assert (venv.reset() == np.tile([[[1]], [[1]], [[2]]], (2, 2, 2))).all()
+        assert venv.step(np.ones(6, int))[0].shape == (6, 2, 2)
+
+
 @pytest.mark.parametrize(("kind", "mode"), [(Crowd, "same_step"), (Equals, "next_step")])
 def test_other_agents_and_modes_are_refused(kind: Any, mode: Any) -> None:
     with (
