@@ -142,6 +142,8 @@ class AgentsEnv(HostedEnv, gymnasium.Env[dict[str, Any], dict[str, Any]]):
 
     def _observe(self, observations: Mapping[str, Any], there: Iterable[str], shown: Container[str]) -> dict[str, Any]:
         """Returns an observation. `there`: the agents that act next. `shown`: those whose rows are not zeros."""
+        if missing := [agent for agent in there if agent not in observations]:
+            raise InvalidEnvError(f"expected an observation of each agent in `agents`, got none of {missing}")
         agents = dict[str, Any]()
         for group, blank in zip(self.groups, self._blanks, strict=True):
             split = group.observation.flatten

@@ -126,6 +126,11 @@ def test_rewards_that_are_numbers_are_taken(reward: Any) -> None:
     assert (rewards["a"].tolist(), rewards["b"].tolist()) == ([1.0], [0.0])
 
 
+def test_an_agent_without_a_reward_has_none_which_pettingzoo_only_warns_of() -> None:
+    _, rewards, *_ = stepped(lambda: Shower(rewards={"b": 2.0}))
+    assert (rewards["a"].tolist(), rewards["b"].tolist()) == ([0.0], [2.0])
+
+
 def test_flags_are_taken_as_in_a_pool() -> None:
     results = stepped(lambda: Shower(truncations={"a": None, "b": np.array([True])}, terminations={"b": 0}))
     assert [flags[agent].tolist() for flags in results[2:4] for agent in "ab"] == [[False], [False], [False], [True]]
@@ -140,6 +145,8 @@ def test_flags_are_taken_as_in_a_pool() -> None:
         ({"truncations": {"a": np.ones(2)}}, "expected a bool as the truncation of agent 'a', got array"),
         ({"terminations": {"a": False, "__all__": True}}, "expected step() to return results of agents of ['a', 'b']"),
         ({"observations": {"c": 1}}, "expected step() to return results of agents of ['a', 'b'], got ['c']"),
+        ({"observations": {"a": (1, 2)}}, "expected an observation of each agent in `agents`, got none of ['b']"),
+        ({"reset": ({"b": (1, 2)}, {})}, "expected an observation of each agent in `agents`, got none of ['a']"),
         ({"rewards": [1.0, 2.0]}, "expected the rewards of step() to be a dict by agent, got list of 2: [1.0, 2.0]"),
         ({"infos": [{}, {}]}, "expected the infos of step() to be a dict by agent"),
         ({"step": ({}, {}, {}, {})}, "truncations, infos), got tuple of 4: ({}, {}, {}, {})"),
