@@ -72,9 +72,9 @@ class Agents:
                 raise
             try:
                 placed = _with_rows(codec.build_one(filler[0], ()), given, ~there)
+                return codec.split_batch(placed, len(there), name)[0], ()
             except (AttributeError, IndexError, TypeError, ValueError):  # it has another form than actions
                 raise refusal from None
-        return codec.split_batch(placed, len(there), name)[0], ()
 
     def numbers(self, rows: Any, truncated: Any, before: Any) -> tuple[Any, Any, Any]:
         """Returns the rewards, terminations and truncations of agents, the last axis of each.
@@ -133,6 +133,7 @@ def _with_rows(filler: Any, given: Any, rows: npt.NDArray[np.bool_]) -> Any:
         return {key: _with_rows(filler[key], own, rows) if key in filler else own for key, own in given.items()}
     if isinstance(filler, tuple):
         return tuple(_with_rows(one, own, rows) for one, own in zip(filler, given, strict=True))
-    array = np.array(given)
+    # Lists become arrays of objects, because the rows that are replaced may have any objects.
+    array = np.array(given, given.dtype if isinstance(given, np.ndarray) else object)
     array[rows] = np.reshape(filler, (1,) * (array.ndim - 1)) if filler.ndim == 0 else filler
-    return array
+    return array.tolist() if array.dtype == object else array

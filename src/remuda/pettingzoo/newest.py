@@ -66,16 +66,18 @@ class Newest:
         if running.hub.caller.batches != self._heard + 1:
             self._may_act[:] = True
         there = batch.obs["alive"].astype(np.bool_)
-        if not agents.in_same_step:  # the row of an env that has failed repeats the last observation
+        if not agents.in_same_step:  # the row of an env that has failed shows the agents that were there
             over = batch.dones | np.array([running.slots.needs_reset(env) for env in ids.tolist()], np.bool_)
             there &= ~over[:, None]
         extras = dict(batch.extras)
-        self.numbers = agents.numbers(extras.pop(NUMBERS), batch.truncations, self._there[ids])
+        # The row of an env that has failed repeats its last observation.
+        last = batch.final_obs if agents.in_same_step else batch.obs
+        before = there if last is None else last["alive"].astype(np.bool_)
+        self.numbers = agents.numbers(extras.pop(NUMBERS), batch.truncations, before)
         self.there = self._there[ids] = self._may_act[ids] = there
         self._heard = running.hub.caller.batches  # not before: an interrupt may end this function early
         self.env_ids, self.extras, self.state = ids, extras, batch.obs.get("state")
-        final = batch.final_obs if agents.in_same_step else None
-        self.final_obs = None if final is None else agents.observations(final)
+        self.final_obs = agents.observations(last) if agents.in_same_step and last is not None else None
 
     def forget(self, env_ids: Sequence[int]) -> None:
         """Notes that results of envs are dropped, so that it is unknown which agents act next."""

@@ -159,7 +159,7 @@ class ParallelVectorEnv(HasStats):
 
         Args:
             actions: For each agent n actions: an element of `action_space(agent)`. An agent may be missing if it is in
-                none of the envs. Rows of agents that are not there are ignored.
+                none of the envs. The values in rows of agents that are not there are ignored.
             env_ids: The envs to step; None for all.
 
         Returns:

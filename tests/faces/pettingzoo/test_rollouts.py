@@ -16,6 +16,7 @@ from parallel_envs import AGENTS, Crowd, TwoAgents, actions_of, fail_in_the_seco
 
 from remuda import InvalidActionError
 from remuda.pettingzoo import ParallelRollout, ParallelStep, ParallelVectorEnv, vector
+from remuda.pettingzoo.groups import within
 from remuda.pettingzoo.newest import Newest
 
 STEPS = 12
@@ -201,6 +202,25 @@ def test_after_dropped_results_no_action_may_be_missing_and_none_is_replaced() -
         assert given(envs) == [{"a": 8, "b": 9}]
 
 
+class Failing(Listed):
+    """Fails if "a" gets the action 9."""
+
+    def step(self, actions: Any) -> Any:
+        if actions["a"] == 9:
+            raise ValueError("broken")
+        return super().step(actions)
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_after_dropped_results_a_fault_truncates_only_the_agents_that_were_there(mode: Any) -> None:
+    with vector([Failing], autoreset=mode, backend="serial", faults="restart") as envs:
+        envs.reset()
+        envs.send(acts(7, envs))  # "b" leaves
+        envs.pool.discard()
+        _, _, _, truncations, _ = envs.step({"a": [9], "b": [9]})
+        assert {agent: own.tolist() for agent, own in truncations.items()} == {"a": [True], "b": [False]}
+
+
 def test_after_an_interrupt_that_loses_results_no_action_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -219,14 +239,21 @@ def test_after_an_interrupt_that_loses_results_no_action_may_be_missing(monkeypa
         assert given(envs) == [{"a": 7, "b": 57}] and envs.alive["a"].all()
 
 
-def test_values_of_absent_agents_are_ignored_whatever_they_are() -> None:
+@pytest.mark.parametrize("value", [np.nan, -1, None, "x", 2**70, [1, 2]], ids=repr)
+def test_values_of_absent_agents_are_ignored_whatever_they_are(value: Any) -> None:
     with vector([Listed] * 2, backend="serial") as envs:
         envs.reset()
         envs.step({"a": [7], "b": [8]}, env_ids=[0])
-        envs.step({"a": [1, 2], "b": [np.nan, 4]}, env_ids=[0, 1])
+        with pytest.raises(InvalidActionError, match=r"at actions\['b'\], got ") as refusal:
+            envs.step({"a": [1, 2], "b": [value, None]})
+        assert str(within(envs.single_action_space("b"))) not in str(refusal.value)  # the substitute of `value`
+        envs.step({"a": [1, 2], "b": [value, 4]}, env_ids=[0, 1])
         assert given(envs) == [{"a": 1}, {"a": 2, "b": 4}]
-        envs.step({"a": [1, 2], "b": [-1, 99]})
+        envs.step({"a": [1, 2], "b": [value, 99]})
         assert [own["a"] for own in given(envs)] == [1, 2]
+
+
+def test_actions_of_an_absent_agent_have_a_row_for_each_env() -> None:
     with vector([Crowd], backend="serial") as envs:
         envs.reset()
         with pytest.raises(InvalidActionError, match=r"at actions\['b0'\], got NoneType: None"):
