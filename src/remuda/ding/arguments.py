@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from numbers import Real
+from numbers import Integral, Real
 from types import NoneType
 from typing import Any
 
@@ -30,20 +30,31 @@ REFUSED = {
 WORDS = {"env_fns": "env_fn", "start_method": "context"}
 """DI-engine's words for arguments of the pool, for `in_words_of`."""
 
-
-_LIMITS = ("step_timeout", "reset_timeout", "connect_timeout", "step_wait_timeout", "retry_waiting_time")
+_LIMITS = ("step_timeout", "reset_timeout", "connect_timeout", "step_wait_timeout")
+_NUMBERS: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(_LIMITS, ((Real, NoneType), "a number of seconds or None")),
+    "retry_waiting_time": (Real, "a number of seconds"),
+    "max_retry": (Integral, "an int"),
+    "wait_num": (Real, "a number"),
+    "episode_num": (Real, "a number"),
+}
+"""The types of numbers in the configuration, and the words for them in errors."""
 
 
 def check_options(cfg: Mapping[str, Any]) -> FaultPolicy:
-    """Checks the limits of the configuration and its key ``remuda``, and returns the fault policy in that key.
+    """Checks the numbers of the configuration and its key ``remuda``, and returns the fault policy in that key.
 
     Raises:
-        ValueError: ``faults`` is invalid, or an option in ``remuda`` is unknown or is set by the manager.
-        TypeError: A limit is not a number, or ``remuda`` is not a mapping.
+        ValueError: A time is negative, ``faults`` is invalid, or an option in ``remuda`` is unknown or is set by the
+            manager.
+        TypeError: A value is not a number, or ``remuda`` is not a mapping.
     """
-    for name in _LIMITS:
-        if not isinstance(cfg.get(name), (Real, NoneType)):
-            raise TypeError(f"expected cfg.{name} to be a number of seconds or None, got {cfg[name]!r}")
+    for name, (kinds, expected) in _NUMBERS.items():
+        given = cfg.get(name)
+        if not isinstance(given, kinds):
+            raise TypeError(f"expected cfg.{name} to be {expected}, got {given!r}")
+        if name in (*_LIMITS, "retry_waiting_time") and given is not None and not given >= 0:
+            raise ValueError(f"expected cfg.{name} to be {expected}, at least 0, got {given!r}")
     options = cfg.get("remuda") or {}
     if not isinstance(options, Mapping):
         raise TypeError(f"expected cfg.remuda to be a dict of options of remuda.Pool, got {options!r}")
@@ -70,14 +81,14 @@ def pool_options(
         options: The configuration's key ``remuda``.
         faults: The policy in these options. Its deadlines have precedence over those that follow.
         context: The start method of workers.
-        step_timeout: The seconds for a step; ``None``: no limit. The worker is killed one second later, so that its
-            own time limit applies first.
+        step_timeout: The seconds for a step; ``None``: no limit. One second later, so that its own time limit applies
+            first, a worker is killed. A thread has only this limit.
         order: An order to reset an env, with the time limit for a reset.
     """
     preload = ("remuda.ding",) if context == "forkserver" else ()
     completed: dict[str, Any] = {"preload": preload, **options, "start_method": context}
     set_local_defaults(completed, "ding")
-    if completed["backend"] == "process":
+    if completed["backend"] in ("process", "thread"):
         deadlines: dict[str, Any] = {"step_timeout": None if step_timeout is None else step_timeout + 1.0}
         deadlines["reset_timeout"] = order.budget
         own = {name: deadline for name, deadline in deadlines.items() if getattr(faults, name) is None}

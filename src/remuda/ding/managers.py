@@ -60,7 +60,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
 
     Raises:
         AssertionError: ``retry_type`` is invalid, or ``reset_inplace`` is set without ``auto_reset``.
-        ValueError, TypeError: an option in ``remuda`` is invalid, or the manager sets it itself.
+        ValueError, TypeError: a number is invalid, or an option in ``remuda`` is, or the manager sets it itself.
     """
 
     config: ClassVar[dict[str, Any]] = dict(
@@ -85,10 +85,11 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         self._env_dynamic_seed: bool | None = None
         self._env_seed: Any = None
         factories = check_env_fns(env_fn, "env_fn", are_gymnasiums=False)
-        super().__init__(factories, EasyDict({**self.config, **(cfg or {})}))
+        completed = EasyDict({**self.config, **(cfg or {})})
+        self._faults = check_options(completed)
+        super().__init__(factories, completed)
         self._shared_memory = self._cfg.shared_memory
         self._copy_on_get = self._cfg.copy_on_get
-        self._faults = check_options(self._cfg)
         self._wait_num = self._cfg.wait_num
         self._step_wait_timeout = self._cfg.step_wait_timeout
         self._connect_timeout = self._cfg.connect_timeout
@@ -104,14 +105,15 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             reset_param: see :meth:`reset`; it has an entry for each env.
 
         Raises:
-            AssertionError: the manager is launched already, or the number of entries is not that of envs.
+            AssertionError: the manager is launched already, the number of entries is not that of envs, or an entry is
+                not a dict.
             KeyError: an entry belongs to an env that does not exist.
             RuntimeError: an env could not be built or reset. The manager is closed, and can be launched again.
         """
         assert self._closed, "please first close the env manager"
         if reset_param is not None:
             assert len(reset_param) == len(self._env_fn)
-            self._check_known(reset_param)
+            self._check_params(reset_param)
         self._create_state(reset_param)
         self.reset(reset_param)
 
@@ -190,9 +192,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         """
         self._check_closed()
         if reset_param is not None:
-            self._check_known(reset_param)
-            for param in reset_param.values():
-                assert param is None or isinstance(param, dict), type(param)
+            self._check_params(reset_param)
             self._reset_param.update(reset_param)
         env_ids = list(range(self._env_num) if reset_param is None else reset_param)
         if isinstance(self._env_seed, list):
@@ -285,6 +285,11 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
     def _check_known(self, env_ids: Iterable[int]) -> None:
         if unknown := [env_id for env_id in env_ids if env_id not in range(self._env_num)]:
             raise KeyError(f"expected ids of envs, from 0 to {self._env_num - 1}, got {unknown}")
+
+    def _check_params(self, reset_param: Mapping[int, Any]) -> None:
+        self._check_known(reset_param)
+        for param in reset_param.values():
+            assert param is None or isinstance(param, dict), type(param)
 
     def _gather(self, sent: int) -> dict[int, Any]:
         """Waits for timesteps of at least ``wait_num`` envs. If all of these end episodes, waits for more."""

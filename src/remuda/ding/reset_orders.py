@@ -80,7 +80,7 @@ def time_limit(seconds: float | None, name: str) -> Iterator[None]:
     before = signal.getsignal(signal.SIGALRM)
     try:  # nested `try` blocks, because the interrupt may come between any two of these lines
         signal.signal(signal.SIGALRM, ring)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        signal.setitimer(signal.ITIMER_REAL, min(seconds, threading.TIMEOUT_MAX))
         yield
     finally:
         try:

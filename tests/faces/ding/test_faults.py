@@ -31,7 +31,7 @@ from odd_exceptions import raising
 from pairs import each
 from pool_envs import Gate, assert_same
 
-from remuda import EnvError, FaultPolicy, WorkerDiedError
+from remuda import EnvError, EnvTimeoutError, FaultPolicy, WorkerDiedError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -120,6 +120,33 @@ def test_the_error_for_a_late_reset_names_the_managers_limit(accident: Hook, mes
     with pytest.raises(RuntimeError, match=message.format(limit)):
         manager.reset()
     assert_closed(manager)
+
+
+@each(
+    phase__raised=[("step", EnvTimeoutError), ("background", RuntimeError)],
+    policy=["raise", "restart"],
+)
+def test_threads_have_the_managers_limits_too(phase: str, raised: type[Exception], policy: str, tmp_path: Path) -> None:
+    """A thread cannot be killed, so its env is lost also with `faults="restart"`."""
+    gate = Gate(tmp_path)
+    hung = partial(Steady, **{phase: lambda _: gate.wait()})
+    options = {"backend": "thread", "faults": policy}
+    manager = launched([hung], step_timeout=0.1, reset_timeout=0.1, retry_waiting_time=0.0, remuda=options)
+    with pytest.raises(raised, match=rf"longer than {'step' if phase == 'step' else 'reset'}_timeout=0.1 s"):
+        manager.step({0: 0}) if phase == "step" else manager.reset()
+    assert_closed(manager)
+    gate.let_pass()
+
+
+def test_a_hung_thread_may_be_abandoned(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    hung = partial(Steady, step=once(tmp_path / "once", lambda *_: gate.wait()))
+    policy = FaultPolicy("restart", abandon_hung_threads=True)
+    manager = launched([hung], step_timeout=0.1, remuda={"backend": "thread", "faults": policy})
+    assert isinstance(manager.step({0: 0})[0].info["err"].error, EnvTimeoutError)
+    assert settled(manager).step({0: 0})[0].info["steps"] == 1
+    gate.let_pass()
+    manager.close()
 
 
 def spoil_both(manager: Any) -> None:

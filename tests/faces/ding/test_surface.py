@@ -66,6 +66,11 @@ def test_an_invalid_config_is_refused(changes: Any) -> None:
     [
         ([DriftEnv], {"remuda": ["num_workers"]}, TypeError, "expected cfg.remuda to be a dict"),
         ([DriftEnv], {"reset_timeout": "soon"}, TypeError, r"cfg\.reset_timeout to be .* seconds .*, got 'soon'"),
+        ([DriftEnv], {"step_timeout": -1}, ValueError, r"expected cfg\.step_timeout to be .*, at least 0, got -1"),
+        ([DriftEnv], {"reset_timeout": -1}, ValueError, r"expected cfg\.reset_timeout to be .*, at least 0, got -1"),
+        ([DriftEnv], {"retry_waiting_time": None}, TypeError, r"expected cfg\.retry_waiting_time .*, got None"),
+        ([DriftEnv], {"max_retry": None}, TypeError, r"expected cfg\.max_retry to be an int, got None"),
+        ([DriftEnv], {"wait_num": None}, TypeError, r"expected cfg\.wait_num to be a number, got None"),
         *((wrong, {}, TypeError, r"expected env_fn.* to be .*; write \[") for wrong in ("pong", DriftEnv, ["pong"])),
     ],
     ids=str,
@@ -80,6 +85,21 @@ def test_invalid_options_and_env_fns_are_refused_by_the_constructor(
 def test_an_invalid_context_is_refused_by_launch() -> None:
     with pytest.raises(ValueError, match="expected context to be one of .*, got 'clone'"):
         launched([DriftEnv], context="clone")
+
+
+def test_a_reset_param_that_is_no_dict_starts_no_workers() -> None:
+    manager = ASYNC([DriftEnv] * 2)
+    with pytest.raises(AssertionError, match="int"):
+        manager.launch({0: 5, 1: None})
+    assert manager.closed and not manager.workers
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_an_infinite_timeout_is_no_limit(backend: str) -> None:
+    endless = dict.fromkeys(("step_timeout", "reset_timeout", "connect_timeout", "step_wait_timeout"), float("inf"))
+    manager = launched([DriftEnv] * 2, ASYNC, remuda={"backend": backend}, **endless)
+    assert len(manager.step({0: 0, 1: 0})) == 2
+    manager.close()
 
 
 @pytest.mark.parametrize(
