@@ -17,7 +17,7 @@ from easydict import EasyDict
 
 from remuda import EnvError, Pool, RemudaError, StateError, WorkerDiedError
 from remuda._faces.hosting import call_method, get_attribute
-from remuda._faces.pool_beneath import HasNoPool, log_close_errors
+from remuda._faces.pool_beneath import HasNoPool, drop_pending, log_close_errors
 from remuda._faces.translation import Translation, in_words_of, is_of_call
 from remuda._factories import check_env_fns
 from remuda.ding.arguments import WORDS, check_options, pool_options, quick
@@ -210,9 +210,15 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
     def _begin_resets(self, env_ids: list[int]) -> None:
         orders = [self._order(env_id) for env_id in env_ids]
         options = [{"order": order} for order in orders]
-        self._pool.send_reset(seed=[order.pool_seed for order in orders], options=options, env_ids=env_ids)
+        before = {env_id: self._env_states[env_id] for env_id in env_ids}
+        # First, because an interrupt may come when the pool has sent.
+        self._env_states.update(dict.fromkeys(env_ids, EnvState.RESET))
+        try:
+            self._pool.send_reset(seed=[order.pool_seed for order in orders], options=options, env_ids=env_ids)
+        except Exception:  # nothing was sent
+            self._env_states.update(before)
+            raise
         for env_id in env_ids:
-            self._env_states[env_id] = EnvState.RESET
             self._resets[env_id] += 1
 
     def _new_seed(self, env_id: int) -> tuple[Any, ...] | None:
@@ -243,7 +249,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         episode drops queued actions, except with ``reset_inplace=True``.
 
         Args:
-            actions: actions by env id; any object that can be pickled.
+            actions: actions by env id; any object that can be pickled. There may be none if envs still step.
 
         Returns:
             ``BaseEnvTimestep`` (or the env's own type) by env id, of at least ``wait_num`` envs. At the end of an
@@ -252,8 +258,10 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             reset in the background. ``err`` is a string with the exception as its attribute ``error``.
 
         Raises:
-            AssertionError: the manager is closed, there are no actions, or an env is not in the state RUN.
+            AssertionError: the manager is closed, there are no actions and no env steps, or an env is not in the state
+                RUN.
             KeyError: an env does not exist.
+            StateError: a RuntimeError: Ctrl-C has ended an earlier step or reset, and envs must be reset.
             TimeoutError: an env took longer than ``step_timeout``. The manager is closed.
             EOFError: a worker died. The manager is closed.
             Exception: an env raised it. The manager is closed.
@@ -268,9 +276,8 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             for env_id in early:
                 self._queued.setdefault(env_id, []).append(actions[env_id])
             self._send({i: actions[i] for i in actions if i not in early} if early else actions)
-            timesteps = self._gather(len(actions))
-            self._settle(timesteps)
-        return timesteps
+            self._gather(len(actions))
+            return self._settle()
 
     def _send(self, actions: Mapping[int, Any]) -> None:
         ids = list(actions)
@@ -291,18 +298,20 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         for param in reset_param.values():
             assert param is None or isinstance(param, dict), type(param)
 
-    def _gather(self, sent: int) -> dict[int, Any]:
-        """Waits for timesteps of at least ``wait_num`` envs. If all of these end episodes, waits for more."""
-        assert sent > 0, "expected actions for one env or more, got none"
-        least, got = min(self._wait_num, sent), dict[int, Any]()
-        while True:
-            rest = len(self._stepping)
-            new = self._take(min(least, rest), self._step_wait_timeout)
-            got.update(new)
-            if len(new) == rest or any(not timestep.done for timestep in got.values()):
-                return got
+    def _gather(self, sent: int) -> None:
+        """Waits for timesteps of at least ``wait_num`` envs. If all of these end episodes, waits for more.
 
-    def _take(self, least: int, timeout: float | None) -> dict[int, Any]:
+        They stay in `_arrived` until `_settle` returns them, so that an interrupt loses none.
+        """
+        assert sent > 0 or self._stepping, "expected actions for one env or more, got none"
+        least, arrived = min(self._wait_num, sent), 0
+        while True:
+            self._await_timesteps(min(arrived + least, len(self._stepping)), self._step_wait_timeout)
+            arrived = len(self._arrived)
+            if arrived == len(self._stepping) or any(not timestep.done for timestep in self._arrived.values()):
+                return
+
+    def _await_timesteps(self, least: int, timeout: float | None) -> None:
         """Waits for the timesteps of all stepping envs. After ``timeout`` seconds, ``least`` timesteps suffice."""
         deadline = time.monotonic() + timeout if timeout else None
         required = len(self._stepping) if deadline is None else least
@@ -312,38 +321,46 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             if left is not None and left <= 0:
                 break
             self._receive(max(missing, 1), left)
-        taken, self._arrived = self._arrived, {}
-        self._stepping = dict.fromkeys(env_id for env_id in self._stepping if env_id not in taken)
-        return taken
 
-    def _settle(self, timesteps: Mapping[int, Any]) -> None:
-        """Updates the states of envs from their timesteps, begins resets, and sends queued actions."""
-        over = []
-        for env_id, timestep in timesteps.items():
-            if is_abnormal(timestep):
-                self._env_states[env_id] = EnvState.ERROR
-                if is_fault_substitute(timestep):
-                    over.append(env_id)  # this env failed, and the pool has rebuilt it
-                continue
-            if not timestep.done:
-                self._ready_obs[env_id] = timestep.obs
-                continue
-            self._env_episode_count[env_id] += 1
-            if self._env_episode_count[env_id] >= self._episode_num:
-                self._env_states[env_id] = EnvState.DONE
-            elif not self._auto_reset:
-                self._env_states[env_id] = EnvState.NEED_RESET
-            elif self._reset_inplace:
-                self._ready_obs[env_id] = timestep.obs
-            else:
-                over.append(env_id)
-        if over:
-            self._begin_resets(over)
+    def _settle(self) -> dict[int, Any]:
+        """Returns the timesteps that have arrived, in the order in which the envs were sent their actions.
+
+        Also updates the states of these envs, begins resets, and sends queued actions.
+        """
+        timesteps = {env_id: self._arrived[env_id] for env_id in self._stepping if env_id in self._arrived}
+        states = {env_id: self._state_after(env_id, timestep) for env_id, timestep in timesteps.items()}
+        resets = [i for i, state in states.items() if state == EnvState.RESET and not self._resets_now(i)]
+        if resets:
+            self._begin_resets(resets)
+        ended = {i for i, timestep in timesteps.items() if timestep.done and not is_abnormal(timestep)}
+        shown = {i: timestep.obs for i, timestep in timesteps.items() if states[i] == EnvState.RUN}
+        # One statement, because an interrupt may come between two. It would lose timesteps, or count episodes twice.
+        self._env_states, self._env_episode_count, self._ready_obs, self._stepping, self._arrived = (
+            {**self._env_states, **states},
+            {i: count + (i in ended) for i, count in self._env_episode_count.items()},
+            {**self._ready_obs, **shown},
+            dict.fromkeys(env_id for env_id in self._stepping if env_id not in timesteps),
+            {},
+        )
         queues = {env_id: self._queued.pop(env_id) for env_id in timesteps if env_id in self._queued}
         for env_id, (action, *rest) in queues.items():
             if self._env_states[env_id] == EnvState.RUN:  # the end of an episode drops the actions queued for it
                 self._send({env_id: action})
                 self._queued.update({env_id: rest} if rest else {})
+        return timesteps
+
+    def _state_after(self, env_id: int, timestep: Any) -> EnvState:
+        """Returns the state of a running env after a timestep."""
+        if is_abnormal(timestep):
+            is_rebuilt = is_fault_substitute(timestep)  # the env failed, and the pool has rebuilt it
+            return EnvState.RESET if is_rebuilt else EnvState.ERROR
+        if not timestep.done:
+            return EnvState.RUN
+        if self._env_episode_count[env_id] + 1 >= self._episode_num:
+            return EnvState.DONE
+        if not self._auto_reset:
+            return EnvState.NEED_RESET
+        return EnvState.RUN if self._reset_inplace else EnvState.RESET
 
     # -- ready envs --------------------------------------------------------------------------------------
 
@@ -445,6 +462,12 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         """Receives timesteps and first observations of at least ``least`` envs; after ``timeout`` seconds, of fewer."""
         try:
             batch = self._pool.recv(least, timeout)
+        except StateError:
+            if self._pool.pending:
+                raise
+            lost = [env_id for env_id in self._env_states if self._is_awaited(env_id)]
+            text = f"expected results of envs {lost}, got none: an interrupt has lost them; call reset"
+            raise StateError(text) from None
         except EnvError as error:
             for env_id in error.env_ids:
                 self._stepping.pop(env_id, None)
@@ -457,11 +480,11 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             else:
                 self._arrived[env_id] = timestep_of(obs, info, over)
 
-    def _drop_steps(self, env_ids: Iterable[int]) -> None:
+    def _drop_steps(self, env_ids: list[int]) -> None:
         """Waits until none of these envs is in flight. Drops the timesteps and exceptions of these envs."""
-        while self._pool.pending and any(
-            (i in self._stepping and i not in self._arrived) or self._resets_now(i) for i in env_ids
-        ):
+        if len(env_ids) == self._env_num:
+            drop_pending(self._pool)
+        while self._pool.pending and any(map(self._is_awaited, env_ids)):
             try:
                 self._receive()
             except EnvError as error:
@@ -470,6 +493,10 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         for env_id in env_ids:
             for of_envs in (self._arrived, self._stepping, self._queued):
                 of_envs.pop(env_id, None)
+
+    def _is_awaited(self, env_id: int) -> bool:
+        """Returns whether a timestep or a first observation of the env has not arrived yet."""
+        return (env_id in self._stepping and env_id not in self._arrived) or self._resets_now(env_id)
 
     def _resets_now(self, env_id: int) -> bool:
         return bool(self._env_states[env_id] == EnvState.RESET)
@@ -508,7 +535,5 @@ class SyncSubprocessEnvManager(AsyncSubprocessEnvManager, BaseEnvManager):  # ty
             raise StateError(f"expected envs that do not step, got {ids}: an interrupt ended the step; call reset")
         return super().step(actions)
 
-    def _gather(self, sent: int) -> dict[int, Any]:
-        order = list(self._stepping)
-        timesteps = self._take(len(order), None)
-        return {env_id: timesteps[env_id] for env_id in order}
+    def _gather(self, sent: int) -> None:
+        self._await_timesteps(len(self._stepping), None)

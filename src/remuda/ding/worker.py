@@ -12,6 +12,7 @@ import torch
 from ditk import logging
 from gymnasium import Space
 
+from remuda import StateError
 from remuda._faces.hosting import HostedEnv, reading
 from remuda._videos.episodes import Episodes
 from remuda._videos.video_recorder import VideoRecorder
@@ -84,7 +85,9 @@ class Adapter(HostedEnv):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Executes the order ``options["order"]``. For a rebuilt env, ``seed`` is derived from the order's seed."""
         self._use_own_randomness()
-        order: ResetOrder = (options or {})["order"]
+        order: ResetOrder | None = (options or {}).get("order")
+        if order is None:
+            raise StateError("expected an order of the manager to reset, got a step after the end of an episode")
         if order.resets == 0:
             self._seed(order)
         else:

@@ -15,6 +15,7 @@ from accidents import kill_myself, once, raise_value_error, run_out_of_memory, s
 from ding_face_envs import (
     PARENT,
     DriftEnv,
+    EnvState,
     GlobalEnv,
     Hook,
     assert_closed,
@@ -31,7 +32,7 @@ from odd_exceptions import raising
 from pairs import each
 from pool_envs import Gate, assert_same
 
-from remuda import EnvError, EnvTimeoutError, FaultPolicy, WorkerDiedError
+from remuda import EnvError, EnvTimeoutError, FaultPolicy, StateError, WorkerDiedError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -196,6 +197,120 @@ def test_after_an_interrupted_step_the_envs_must_be_reset(manager_cls: Any) -> N
             _ = manager.ready_obs
     manager.reset()
     assert len(manager.step(actions)) == 2
+    manager.close()
+
+
+def interrupt(patch: pytest.MonkeyPatch, pool: Any, method: str, when: str) -> None:
+    """Raises KeyboardInterrupt in the next call of a method of the pool, "before" it has begun or "after" its end."""
+    call = getattr(pool, method)
+
+    def interrupted(*args: Any, **options: Any) -> None:
+        patch.undo()
+        if when == "after":
+            call(*args, **options)
+        raise KeyboardInterrupt
+
+    patch.setattr(pool, method, interrupted)
+
+
+def step_all(manager: Any) -> list[Any]:
+    """Steps the envs that wait for an action, and returns the timesteps."""
+    ready = manager.ready_obs
+    if isinstance(manager, V2):
+        return list(manager.step([0] * len(ready)))
+    return list(manager.step(dict.fromkeys(ready, 0)).values())
+
+
+RESETS: list[Hook] = [lambda manager: manager.reset(), lambda manager: manager.reset({1: {}}), step_all]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("use", RESETS, ids=["all", "one", "step"])
+@pytest.mark.parametrize("manager_cls", [*MANAGERS, V2])
+def test_after_interrupted_resets_the_envs_can_be_reset(
+    manager_cls: Any, use: Hook, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`step_all` ends the episodes, so that resets begin in the background."""
+    manager = launched([partial(DriftEnv, length=1)] * 3, manager_cls, wait_num=3)
+    interrupt(monkeypatch, manager._pool, "send_reset", when)
+    with pytest.raises(KeyboardInterrupt):
+        use(manager)
+    for param in ({1: None}, None):
+        manager.reset(param)
+        assert manager._env_states[1] == EnvState.RUN
+    assert len(step_all(manager)) == 3
+    manager.close()
+
+
+def test_an_interrupted_async_step_loses_no_timesteps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timestep of the first env has arrived when the interrupt comes. It ends the episode."""
+    gate = Gate(tmp_path)
+    slow = partial(Steady, step=lambda env: gate.wait() if env.calls["step"] == 1 else None)
+    manager = launched([partial(DriftEnv, length=1), slow], ours.AsyncSubprocessEnvManager, wait_num=1)
+    receive = manager._pool.recv
+
+    def interrupted(least: int, timeout: float | None) -> Any:
+        if manager._arrived and timeout is None:
+            raise KeyboardInterrupt
+        return receive(least, timeout)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(manager._pool, "recv", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            manager.step({0: 0, 1: 0})
+    assert manager.ready_obs == {}
+    gate.let_pass()
+    timesteps = manager.step({})
+    assert {i: (timestep.done, timestep.info["steps"]) for i, timestep in timesteps.items()} == {
+        0: (True, 1),
+        1: (False, 1),
+    }
+    assert settled(manager).ready_env == [0, 1]
+    with pytest.raises(AssertionError, match="expected actions"):
+        manager.step({})
+    manager.close()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_timesteps_of_a_step_that_was_interrupted_at_its_end_are_returned_once(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = launched([partial(DriftEnv, length=1)] * 2, ours.AsyncSubprocessEnvManager, episode_num=2)
+    interrupt(monkeypatch, manager._pool, "send_reset", when)
+    with pytest.raises(KeyboardInterrupt):
+        manager.step({0: 0, 1: 0})
+    if when == "before":  # the envs count as resetting, although nothing was sent
+        with pytest.raises(StateError, match=r"expected results of envs \[0, 1\], got none: .* call reset"):
+            _ = manager.ready_obs
+    assert [timestep.done for timestep in manager.step({}).values()] == [True, True]
+    if when == "before":
+        manager.reset()
+    assert settled(manager).ready_env == [0, 1]
+    assert [len(resets) for resets in manager.resets] == [2, 2]
+    assert len(step_all(manager)) == 2
+    assert manager.done
+    manager.close()
+
+
+def test_results_that_an_interrupt_has_lost_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = launched([Steady] * 2, ours.AsyncSubprocessEnvManager)
+    interrupt(monkeypatch, manager._pool, "recv", "after")
+    with pytest.raises(KeyboardInterrupt):
+        manager.step({0: 0})
+    for actions in ({}, {1: 0}):
+        with pytest.raises(StateError, match=r"expected results of envs \[0\], got none: .* call reset"):
+            manager.step(actions)
+    manager.reset({0: None})
+    assert [timestep.info["steps"] for timestep in manager.step({0: 0}).values()] == [1, 1]
+    manager.close()
+
+
+def test_a_step_after_the_end_of_an_episode_is_refused_by_the_worker() -> None:
+    """The managers prevent such steps."""
+    manager = launched([partial(DriftEnv, length=1)], auto_reset=False)
+    manager.step({0: 0})
+    with pytest.raises(EnvError, match="expected an order of the manager to reset"):
+        manager._pool.step([0])
     manager.close()
 
 
