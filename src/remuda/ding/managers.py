@@ -332,16 +332,14 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         resets = [i for i, state in states.items() if state == EnvState.RESET and not self._resets_now(i)]
         if resets:
             self._begin_resets(resets)
-        ended = {i for i, timestep in timesteps.items() if timestep.done and not is_abnormal(timestep)}
-        shown = {i: timestep.obs for i, timestep in timesteps.items() if states[i] == EnvState.RUN}
-        # One statement, because an interrupt may come between two. It would lose timesteps, or count episodes twice.
-        self._env_states, self._env_episode_count, self._ready_obs, self._stepping, self._arrived = (
-            {**self._env_states, **states},
-            {i: count + (i in ended) for i, count in self._env_episode_count.items()},
-            {**self._ready_obs, **shown},
-            dict.fromkeys(env_id for env_id in self._stepping if env_id not in timesteps),
-            {},
-        )
+        ended = [i for i, timestep in timesteps.items() if timestep.done and not is_abnormal(timestep)]
+        counts = {env_id: self._env_episode_count[env_id] + 1 for env_id in ended}
+        self._env_states.update(states)
+        self._ready_obs.update({i: timesteps[i].obs for i, state in states.items() if state == EnvState.RUN})
+        # Until here an interrupt changes nothing that `step` would not do again. The next two attributes change in one
+        # statement, because an interrupt may come between two.
+        self._stepping, self._arrived = dict.fromkeys(i for i in self._stepping if i not in timesteps), {}
+        self._env_episode_count.update(counts)
         queues = {env_id: self._queued.pop(env_id) for env_id in timesteps if env_id in self._queued}
         for env_id, (action, *rest) in queues.items():
             if self._env_states[env_id] == EnvState.RUN:  # the end of an episode drops the actions queued for it

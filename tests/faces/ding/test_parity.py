@@ -55,7 +55,7 @@ def play(manager_cls: Any, env_fns: Any, rounds: int = 12, as_list: bool = True,
             actions = list(actions.values()) if as_list else tnp.array(np.stack(list(actions.values())))
         timesteps = manager.step(actions)
         settled(manager)
-        states = dict(manager._env_states), dict(manager._env_episode_count), manager.ready_obs_id
+        states = dict(manager._env_states), manager._env_episode_count, manager.ready_obs_id
         seen.append([_plain(obs), ids, _plain(timesteps), *states])
         if to_reset := [i for i, state in manager._env_states.items() if state == EnvState.NEED_RESET]:
             manager.reset(dict.fromkeys(to_reset))
