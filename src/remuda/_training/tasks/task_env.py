@@ -62,7 +62,8 @@ class TaskEnv(gymnasium.Env[Any, Any]):
         return begun
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        if self._actions is not None and (self._range is None or operator.index(action) not in self._range):
+        bounds = self._bounds
+        if bounds is None or not bounds[0] <= operator.index(action) <= bounds[1]:
             self._check(action)
         try:
             obs, reward, terminated, truncated, info = self.env.step(action)
@@ -113,10 +114,10 @@ class TaskEnv(gymnasium.Env[Any, Any]):
         check_single(env, f"make of task {task.name!r}")
         actions = SpaceCodec(env.action_space)
         self._actions = actions if any(column.choices is not None for column in actions.columns) else None
-        # The choices if the action is only one number, which is checked much faster than others.
-        self._range: range | None = None
+        # The bounds of the choice if the action is only one number, which is checked much faster than others.
+        self._bounds: tuple[int, int] | None = None
         if actions.is_single_column and (column := actions.columns[0]).shape == () and column.choices is not None:
-            self._range = range(int(column.choices[0]), int(column.choices[1]) + 1)
+            self._bounds = int(column.choices[0]), int(column.choices[1])
         metadata = getattr(env, "metadata", None) or {}
         self._recorder = VideoRecorder(getattr(env, "render", None), metadata.get("render_fps"))
         if _in_use.setdefault(id(core_of(env)), self) is not self:
@@ -128,7 +129,8 @@ class TaskEnv(gymnasium.Env[Any, Any]):
 
     def _check(self, action: Any) -> None:
         """Raises InvalidActionError for a discrete choice that the env of this task does not have."""
-        assert self._actions is not None  # the caller has checked this
+        if self._actions is None:
+            return
         try:
             self._actions.check_choices(self._actions.flatten(action, "actions")[0], "actions")
         except InvalidActionError as error:
