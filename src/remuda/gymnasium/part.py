@@ -110,7 +110,8 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
                 ``seeding="per_episode"`` see :meth:`remuda.Pool.reset`.
             options: passed to every env's ``reset``, without ``reset_mask``: a bool array (num_envs,) with at least
                 one True. The envs with False are not reset; they return their current observation and no
-                info. The dict is not changed.
+                info, or what :meth:`step` would return for the fault of an env that has failed since the last
+                step, without its flags. The dict is not changed.
 
         Returns:
             (observations, infos). ``observations`` is an element of ``observation_space``.

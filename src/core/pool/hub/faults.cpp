@@ -126,11 +126,7 @@ void Hub::find_late(Clock::time_point now) {
 // -- slots of failed envs ----------------------------------------------------------------------------------
 
 void Hub::settle(std::uint32_t first, Fate fate, nb::object data) {
-  Outcome outcome = slots_.outcome_of(first, fate);
-  if (outcome == Outcome::kRepeatLast) {
-    slots_.apply(first, outcome, callbacks_.make_rows(first, nb::none(), false));
-    outcome = slots_.outcome_of(first, fate);
-  }
+  const Outcome outcome = slots_.outcome_of(first, fate);
   const PoolRow row = row_for(outcome);
   if (row != PoolRow::kNone) data = callbacks_.make_rows(first, data, row == PoolRow::kTerminal);
   if (slots_.apply(first, outcome, data)) push_again(first);

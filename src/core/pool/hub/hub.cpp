@@ -225,7 +225,7 @@ void Hub::send_run(Op op, std::uint32_t first, std::uint32_t count, nb::object p
     parts = nb::none();
   }
   if (!parts.is_none()) slots_.keep_command(first, parts);
-  if (slots_.states().is_cut_off(first) && !slots_.only_looks(first)) {
+  if (slots_.states().is_cut_off(first)) {
     // The answer to the command is the end of the episode, unless the command is a reset.
     const std::optional<bool> is_sent = slots_.deliver_end(first, workers_.next_sequence());
     if (is_sent == true) push_again(first);

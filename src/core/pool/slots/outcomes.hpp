@@ -7,13 +7,12 @@
 //   lost       any                                           drop
 //   raised     any                                           fail
 //   dying      any                                           resend
-//   renewed,   observe                                       repeat the last observation *
+//   renewed,   observe                                       repeat the last observation
 //   resumed    another                                       resend
 //   ended      step                                          reset
 //   failed     reset                                         resend; if reported: end the episode
 //              reset into a row                              resend
-//              observe outside a rollout, or of an episode
-//              that is over                                  repeat the last observation *
+//              observe of an episode that is over            repeat the last observation
 //              step of an episode that is over, next-step    resend, because this step resets
 //              another, same-step                            end the episode and reset
 //              another                                       end the episode
@@ -22,8 +21,6 @@
 //              none, and the episode is over                 nothing
 //              none, same-step                               end the episode and reset, later
 //              none                                          end the episode, later
-//
-// * Then the outcome is that of an env without a command: an observe is answered as if it had come before the fault.
 #pragma once
 
 #include <cstdint>
@@ -63,7 +60,6 @@ struct Interrupted {
   std::optional<Op> op;      // the command in flight; nullopt if there is none
   bool has_results = false;  // whether the env has had a result
   bool is_over = false;      // whether the last result ended the episode
-  bool only_looks = false;   // whether the command is an observe that fills no row of a rollout
 };
 
 constexpr Outcome outcome_of(Fate fate, const Interrupted& slot, Autoreset autoreset) {
@@ -91,7 +87,7 @@ constexpr Outcome outcome_of(Fate fate, const Interrupted& slot, Autoreset autor
   }
   if (slot.op == Op::kReset && fate == Fate::kReported) return Outcome::kEndEpisode;
   if (slot.op == Op::kReset || slot.op == Op::kResetIntoRow) return Outcome::kResend;
-  if (slot.op == Op::kObserve && (slot.is_over || slot.only_looks)) return Outcome::kRepeatLast;
+  if (slot.op == Op::kObserve && slot.is_over) return Outcome::kRepeatLast;
   if (slot.is_over && autoreset == Autoreset::kNextStep) return Outcome::kResend;
   return in_same_step ? Outcome::kEndAndReset : Outcome::kEndEpisode;
 }

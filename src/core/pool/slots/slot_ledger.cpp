@@ -164,7 +164,7 @@ Outcome SlotLedger::outcome_of(std::uint32_t first, Fate fate) const {
     is_over = last_results_.is_over(env_of(slot));
   const Slots::Slot slot = slots_[first];
   const auto op = slot.state == SlotState::kOrphaned ? std::optional(slot.op) : std::nullopt;
-  return remuda::outcome_of(fate, {op, has_results(first), is_over, only_looks(first)}, autoreset_);
+  return remuda::outcome_of(fate, {op, has_results(first), is_over}, autoreset_);
 }
 
 bool SlotLedger::apply(std::uint32_t first, Outcome outcome, nb::handle parts) {
@@ -186,11 +186,9 @@ bool SlotLedger::apply(std::uint32_t first, Outcome outcome, nb::handle parts) {
       each(first, [this](std::uint32_t slot) { slots_.resend(slot); });
       return true;
     case Outcome::kRepeatLast:
-      answer(first, parts, false);
-      return false;
     case Outcome::kEndEpisode:
-      answer(first, parts, true);
-      await_reset(first);
+      answer(first, parts, outcome == Outcome::kEndEpisode);
+      if (outcome == Outcome::kEndEpisode || last_results_.is_over(env_of(first))) await_reset(first);
       return false;
     case Outcome::kEndAndReset:
     case Outcome::kReset:

@@ -136,10 +136,6 @@ class SlotLedger {
   // This function and `last` need `Plan::keeps_last`.
   bool is_over(std::uint32_t slot) const { return last_results_.is_over(env_of(slot)); }
   bool has_results(std::uint32_t slot) const { return last_results_.results(env_of(slot)) != 0; }
-  // Returns whether the slot's latest command is an observe outside a rollout. Such an observe ends no episode.
-  bool only_looks(std::uint32_t slot) const {
-    return slots_.op_of(slot) == Op::kObserve && !parts_.of(slot).is_in_rollout(slots_[slot].row);
-  }
   // Returns whether the pool answers an observe of the slot itself, with the last observation. If the env was rebuilt
   // on a shard, the shard's pool answers, because that alone knows whether the end of the episode was reported.
   bool answers_observe(std::uint32_t slot) const { return plan_.keeps_last && last_results_.is_fresh(env_of(slot)); }
