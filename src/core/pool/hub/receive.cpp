@@ -191,7 +191,7 @@ nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<s
   Part& part = slots_.parts().at(number);
   if (!order.empty()) {
     if (!slots_.are_ready(order)) return nb::none();
-    if (part.ready() != order.size()) part.bring_forward(order);
+    if (part.ready() != order.size()) part.bring_forward(order, plan_.width);
     limit = static_cast<std::uint32_t>(order.size());
   }
   std::vector<Run> runs = part.first_ready(limit);

@@ -101,11 +101,11 @@ std::vector<Run> Part::first_ready(std::uint32_t limit) const {
   return first;
 }
 
-void Part::bring_forward(const std::vector<std::uint32_t>& slots) {
+void Part::bring_forward(const std::vector<std::uint32_t>& slots, std::uint32_t width) {
   std::vector<Run> first, others;
   for (const Run& run : ready_)
-    for (std::uint32_t i = 0; i < run.count; ++i) {
-      const Run one{run.slot + i, run.row + i, 1, run.flags};
+    for (std::uint32_t i = 0; i < run.count; i += width) {
+      const Run one{run.slot + i, run.row + i, width, run.flags};
       (std::find(slots.begin(), slots.end(), one.slot) != slots.end() ? first : others).push_back(one);
     }
   first.insert(first.end(), others.begin(), others.end());

@@ -124,8 +124,8 @@ class Part {
 
   // Returns up to `limit` ready slots, in the order of arrival, as runs (see `Run`).
   std::vector<Run> first_ready(std::uint32_t limit) const;
-  // Makes these slots, which are ready, the first ones, as runs of one slot.
-  void bring_forward(const std::vector<std::uint32_t>& slots);
+  // Makes these slots, which are ready, the first ones, with one run for each env. Each env has `width` slots.
+  void bring_forward(const std::vector<std::uint32_t>& slots, std::uint32_t width);
   // Removes these slots from those that are ready. Throws nothing. Their rows stay in use.
   void remove_ready(std::uint32_t limit);
   // Returns whether the runs are the results of one command to all slots.
