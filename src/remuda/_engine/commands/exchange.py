@@ -11,6 +11,7 @@ from remuda import _core
 from remuda._backends.waiting import Deadline
 from remuda._engine.calls import Addressee, Noting
 from remuda._engine.commands.answers import Answers
+from remuda._engine.options.checks import nanoseconds
 from remuda._engine.running import Running
 from remuda._engine.supervision.descriptions import operation_of
 from remuda._engine.supervision.faults import Faults, must_reset
@@ -21,7 +22,6 @@ from remuda.errors import ClosedError, RemudaError, StateError
 
 _FOREVER = -1  # the value of a timeout in ns that stands for no timeout.
 _SLICE = 0.05  # seconds between two looks at a call
-_LONGEST = 1e9  # the longest timeout in seconds; a longer one in ns would not fit into 64 bits
 
 
 class Exchange:
@@ -269,4 +269,4 @@ def _soon(deadline: Deadline) -> float | None:
 def _remaining_ns(deadline: float | None) -> int:
     if deadline is None:
         return _FOREVER
-    return int(max(0.0, min(deadline - time.monotonic(), _LONGEST)) * 1e9)
+    return nanoseconds(max(0.0, deadline - time.monotonic()))

@@ -97,6 +97,11 @@ def true_or_false(name: str, given: Any) -> bool:
     return given
 
 
+def nanoseconds(seconds: float) -> int:
+    """Returns a time for the core, whose integers have 64 bits: 30 years stand for any longer time."""
+    return int(min(seconds, 1e9) * 1e9)
+
+
 def check_timeout(timeout: Any, name: str = "timeout") -> None:
     if timeout is not None and (not isinstance(timeout, Real) or math.isnan(timeout)):
         raise TypeError(f"expected {name} to be a number of seconds or None, got {timeout!r}")

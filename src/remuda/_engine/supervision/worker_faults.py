@@ -10,6 +10,7 @@ from remuda import _core
 from remuda._backends.base import Threads
 from remuda._engine.batches.infos import InfoColumns
 from remuda._engine.calls import Addressee, OnlyFailures
+from remuda._engine.options.checks import nanoseconds
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.running import Running
 from remuda._engine.supervision.descriptions import Descriptions
@@ -26,7 +27,6 @@ WorkerState = _core.WorkerState
 _GONE = (WorkerState.DEAD, WorkerState.STARTING)  # the states of a worker without a process
 _CLOSED = "the pool was closed before all answers had come"
 _CLOSING = 5.0  # the seconds that a worker has to close an env that is renewed
-_LONGEST = 1e9  # the longest deadline in seconds; a longer one in ns would not fit into 64 bits
 
 
 class WorkerFaults:
@@ -74,7 +74,7 @@ class WorkerFaults:
         build_timeout = start_timeout if self._layout.renews_workers else None  # only processes can be killed if late
         closes = policy.renew_every is not None or self._layout.max_memory > 0 or self._layout.vector_size is not None
         limits = policy.reset_timeout, policy.step_timeout, policy.call_timeout, build_timeout, closes and _CLOSING
-        running.workers.set_deadlines(*[int(min(limit or 0, _LONGEST) * 1e9) for limit in limits])
+        running.workers.set_deadlines(*[nanoseconds(limit or 0) for limit in limits])
 
     def takes_messages(self, worker: int) -> bool:
         """Whether a message would reach a worker or its successor: not while the worker closes its env."""
