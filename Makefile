@@ -176,14 +176,15 @@ venv: $(VENV)/test.stamp  ## .venv, with remuda as it is now and what the tests 
 demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain loop
 	$(BIN)/python -m remuda demo
 
-# The tests run beside all other checks. Those run at the same time, and each prints its output when it is done. A
-# watchdog ends a test that hangs (tests/conftest.py). If a check fails, the others still run, and then `make` fails.
-CHECKS := $(RAY) style build/types.stamp build/core-test.stamp $(SITE) $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE) $(OLD_GYMNASIUM_FACE) $(TASKS_EVAL) $(FREE_THREADED)
+# The tests run beside the other checks, of which two run at a time, the longest first: if all did, programs would wait
+# for a core for minutes. Each prints its output when it is done. A watchdog ends a test that hangs (tests/conftest.py).
+# If a check fails, the others still run, and then `make` fails.
+CHECKS := $(DING_FACE) $(RAY) $(MLAGENTS_FACE) style build/types.stamp build/core-test.stamp $(SITE) $(FORMAL) $(OLD_GYMNASIUM_FACE) $(TASKS_EVAL) $(FREE_THREADED)
 test: $(VENV)/test.stamp  ## everything that must hold: style, types, the core's own tests, its models, the site, the tests
 	@$(MAKE) --no-print-directory --jobs --keep-going pytest beside-pytest
 
 beside-pytest:
-	@$(MAKE) --no-print-directory --keep-going --output-sync=target $(CHECKS)
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target $(CHECKS)
 
 check: style types  ## what your change touches, in two minutes: style, types, and some of the tests
 	$(BIN)/python packaging/check.py

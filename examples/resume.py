@@ -36,11 +36,12 @@ def accidents(envs: SubprocVecEnv) -> Iterator[list[str]]:
     done, ended = list[str](), threading.Event()
 
     def strike() -> None:
-        while not ended.wait(ACCIDENT_EVERY):
+        while not ended.is_set():
             is_hang = len(done) % HANG_EVERY == HANG_EVERY - 1
             with contextlib.suppress(ProcessLookupError):  # the process has just ended, and is replaced
                 os.kill(random.choice(envs.processes).pid, signal.SIGSTOP if is_hang else signal.SIGKILL)
                 done.append("hang" if is_hang else "kill")
+            ended.wait(ACCIDENT_EVERY)
 
     thread = threading.Thread(target=strike)
     thread.start()

@@ -6,11 +6,12 @@ import importlib
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import cloudpickle
 import pytest
 
 import remuda
@@ -19,17 +20,25 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
 @pytest.fixture
-def example(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Returns a function that imports an example, and changes its settings. Workers inherit the path."""
+def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """Returns a function that imports an example, and changes its settings. Workers inherit the path.
+
+    Envs are pickled by value, as those of a program are, so that workers do not import PyTorch.
+    """
     monkeypatch.syspath_prepend(EXAMPLES)
+    modules = []
 
     def imported(name: str, **settings: Any) -> Any:
         module = importlib.import_module(name)
+        cloudpickle.register_pickle_by_value(module)
+        modules.append(module)
         for setting, value in settings.items():
             monkeypatch.setattr(module, setting, value)
         return module
 
-    return imported
+    yield imported
+    for module in modules:
+        cloudpickle.unregister_pickle_by_value(module)
 
 
 Example: TypeAlias = Callable[..., Any]
