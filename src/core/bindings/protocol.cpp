@@ -21,7 +21,8 @@ void bind_protocol(nb::module_& m) {
       .value("REBUILD", Op::kRebuild)
       .value("RESET_INTO_ROW", Op::kResetIntoRow)
       .value("PREPARE", Op::kPrepare)
-      .value("RESUME", Op::kResume);
+      .value("RESUME", Op::kResume)
+      .value("REPEAT", Op::kRepeat);
   nb::enum_<Autoreset>(m, "Autoreset")
       .value("NEXT_STEP", Autoreset::kNextStep)
       .value("SAME_STEP", Autoreset::kSameStep)

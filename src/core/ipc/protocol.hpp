@@ -31,6 +31,7 @@ enum class Op : std::uint32_t {
   kPrepare = 7,
   // A message: plays the episode of a rebuilt env again, up to its last result that the pool has received.
   kResume = 8,
+  kRepeat = 9,  // Not for workers: the pool answers with the env's last observation. It needs `Plan::keeps_last`.
 };
 
 // Whether the op is a message, which fills no row.

@@ -110,8 +110,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
                 ``seeding="per_episode"`` see :meth:`remuda.Pool.reset`.
             options: passed to every env's ``reset``, without ``reset_mask``: a bool array (num_envs,) with at least
                 one True. The envs with False are not reset; they return their current observation and no
-                info, or what :meth:`step` would return for the fault of an env that has failed since the last
-                step, without its flags. The dict is not changed.
+                info. The dict is not changed.
 
         Returns:
             (observations, infos). ``observations`` is an element of ``observation_space``.
@@ -152,7 +151,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             env_ids = self._envs.env_ids
             seeds = seed if each is None else [*compress(each, mask)]
             self._envs.send_reset(seed=seeds, options=options, env_ids=env_ids[mask].tolist())
-            self._envs.request_obs(env_ids=env_ids[~mask].tolist())
+            self._envs._repeat_obs(env_ids[~mask].tolist())
         self._state, self._is_scattered = AsyncState.WAITING_RESET, mask is not None
 
     def reset_wait(

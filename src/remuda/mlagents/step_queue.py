@@ -14,6 +14,7 @@ from mlagents_envs.base_env import BehaviorSpec, TerminalSteps
 
 from remuda import Batch, EnvProgress, Pool, StateError
 from remuda._faces.episode_counter import EpisodeCounter
+from remuda._wire.pickling import dump_whole
 from remuda.mlagents import wire
 from remuda.mlagents.agents import Agents
 from remuda.mlagents.errors import ClosedError, error_of, translated
@@ -282,7 +283,7 @@ class Line:
         is_step = bool(order) and order[0][0] is EnvironmentCommand.STEP
         if not (is_step and wire.fill_with_actions(self._row[0], order[0][1])):
             self._row[0, 0] = 0
-            pool.apply_async(put, (order,), env_ids=[self._worker_id])
+            pool.apply_async(put, (dump_whole(order),), env_ids=[self._worker_id])
         pool.send(self._row, self._address)
 
     def _response(self, command: EnvironmentCommand, payload: Any) -> EnvironmentResponse:

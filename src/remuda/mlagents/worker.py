@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
@@ -107,7 +108,7 @@ class Worker(HostedEnv):
         self._channels: Channels
         self._sent_specs: dict[str, Any] = {}
         self._row = np.zeros(wire.ANSWERS.shape, np.uint8)
-        self.order: Sequence[Request] = ()
+        self.order = b""  # pickled
         if self._has_own_timers:  # clears the manager's timers, which a forked worker inherits
             reset_timers()
 
@@ -122,7 +123,7 @@ class Worker(HostedEnv):
         """Executes the actions in the row. If the row is empty, executes the order that :func:`put` has set."""
         if self.env is None:
             self._build()
-        payload = self._follow(self.order) if wire.is_empty(row) else self._step(wire.load_actions(row))
+        payload = self._follow(pickle.loads(self.order)) if wire.is_empty(row) else self._step(wire.load_actions(row))
         specs, info = self._new_specs(), {}
         if specs or not wire.fill_with_answer(self._row, payload):
             self._row[0] = 0
@@ -193,6 +194,11 @@ class Worker(HostedEnv):
         return new
 
 
-def put(worker: Worker, order: Sequence[Request]) -> None:
-    """Sets the order that the next step executes, if its row is empty."""
+def put(worker: Worker, order: bytes) -> None:
+    """Sets the order that the next step executes, if its row is empty.
+
+    Args:
+        worker: The worker.
+        order: The pickled requests. The step unpickles them, so that a failure arrives like those of the env.
+    """
     worker.order = order

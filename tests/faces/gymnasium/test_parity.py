@@ -83,6 +83,15 @@ def test_seeds_and_reset_masks_work_as_in_gymnasium(mode: AutoresetMode, seed: A
     compare([lambda: SpaceEnv(spaces.Box(0, 1, (2,)))] * NUM_ENVS, SyncVectorEnv, 60, mode, seed, masked=0.3)
 
 
+@each(space=SPACES.values(), mode=MODES, backend=["process", "serial", "thread"])
+def test_masked_out_envs_of_a_pool_that_rebuilds_envs_return_what_gymnasiums_return(
+    space: spaces.Space[Any], mode: AutoresetMode, backend: str
+) -> None:
+    """The pool answers for these envs, not their workers."""
+    options: dict[str, Any] = {"masked": 0.3, "backend": backend, "faults": "restart"}
+    compare([lambda: SpaceEnv(space)] * NUM_ENVS, SyncVectorEnv, 60, mode, **options)
+
+
 # -- wrappers --------------------------------------------------------------------------------------------
 
 

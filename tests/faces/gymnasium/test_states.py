@@ -309,6 +309,30 @@ def test_a_death_before_a_masked_reset_ends_no_episode_that_is_resumed(mode: Aut
     envs.close()
 
 
+@each(mode=AutoresetMode, is_noticed=[False, True])
+def test_the_step_after_a_masked_reset_shows_the_fault_of_an_env_outside_the_mask(
+    mode: AutoresetMode, is_noticed: bool
+) -> None:
+    envs = AsyncVectorEnv(counting(3), autoreset_mode=mode, faults="restart")
+    envs.reset(seed=1)
+    for actions in ([1, 1, 1], [2, 2, 2]):
+        envs.step(actions)
+    for _ in range(2):  # a second masked reset changes nothing
+        os.kill(envs.processes[1].pid, signal.SIGKILL)
+        while is_noticed and not envs.pool.stats().restarts:
+            pass
+        obs, infos = envs.reset(options={"reset_mask": np.array([True, False, False])})
+        assert (obs[1:, 2].tolist(), infos) == ([2, 2], {})
+    obs, rewards, terminations, truncations, infos = envs.step([3, 3, 3])
+    assert (truncations.tolist(), terminations.any(), rewards.tolist()) == ([False, True, False], False, [3, 0, 3])
+    info = infos["final_info"] if mode is AutoresetMode.SAME_STEP else infos
+    assert info["_fault"].tolist() == [False, True, False]
+    assert obs[:, 2].tolist() == ([1, 0, 3] if mode is AutoresetMode.SAME_STEP else [1, 2, 3])
+    envs.reset(options={"reset_mask": truncations})
+    assert envs.step([1, 1, 1])[3].tolist() == [False] * 3
+    envs.close()
+
+
 def test_a_refused_masked_reset_sends_nothing(envs: AsyncVectorEnv) -> None:
     mask = np.array([True, False])
     for options, seed in (({"x": (i for i in range(3))}, None), ({}, ["a", 1])):

@@ -328,6 +328,17 @@ def test_an_answer_that_cannot_be_read_loses_no_answers_of_other_envs(
     assert_all_step(made)
 
 
+@each(backend=["process", "serial"], num_workers=[1, 3], path=["step", "reset"])
+def test_a_parameter_that_cannot_be_read_in_the_worker_raises_there(backend: Any, num_workers: int, path: str) -> None:
+    made = manager(TestEnv, 3, num_workers=num_workers, backend=backend)
+    made.reset({})
+    made.set_env_parameters({"gravity": Unreadable()})
+    with pytest.raises(LookupError, match="an accident"):
+        made.get_steps() if path == "step" else made.reset({})
+    made.set_env_parameters({"gravity": 1.0})
+    assert_all_step(made)
+
+
 def assert_all_step(made: Any) -> None:
     """Asserts that the three workers step after a reset, and closes the manager."""
     assert made.reset({}) == 3

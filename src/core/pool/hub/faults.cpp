@@ -132,13 +132,13 @@ void Hub::settle(std::uint32_t first, Fate fate, nb::object data) {
   if (slots_.apply(first, outcome, data)) push_again(first);
 }
 
-// Returns the rows with which the pool answers observes of these slots itself: for each env, the data without a column,
-// or None if its worker answers. Returns None if the workers answer all.
-nb::object Hub::known_rows(std::vector<std::uint32_t> targets) {
+// Returns the rows with which the pool answers this command to these slots itself: for each env, the data without a
+// column, or None if its worker answers. Returns None if the workers answer all.
+nb::object Hub::known_rows(Op op, std::vector<std::uint32_t> targets) {
   nb::list rows;
   bool any = false;
   for (std::size_t i = 0; i < targets.size(); i += plan_.width) {
-    const bool is_known = slots_.answers_observe(targets[i]);
+    const bool is_known = op == Op::kRepeat || slots_.answers_observe(targets[i]);
     rows.append(is_known ? callbacks_.make_rows(targets[i], nb::none(), false) : nb::none());
     any |= is_known;
   }

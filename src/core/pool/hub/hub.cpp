@@ -140,8 +140,8 @@ std::optional<Refusal> Hub::send_to(Op op, nb::handle slots, nb::handle actions,
     if (!has_part(number)) return Refusal{Refusal::Reason::kPart};  // user code in `take_apart` may have split the pool
   }
   nb::object known;
-  if (op == Op::kObserve) {
-    known = known_rows(slots.is_none() ? slots_.parts().at(number).slots() : some);
+  if (op == Op::kObserve || op == Op::kRepeat) {
+    known = known_rows(op, slots.is_none() ? slots_.parts().at(number).slots() : some);
     if (!has_part(number)) return Refusal{Refusal::Reason::kPart};  // a signal handler may have split the pool
     blobs = known;
   }
@@ -224,6 +224,7 @@ void Hub::send_run(Op op, std::uint32_t first, std::uint32_t count, nb::object p
     swap_in_spare(slot);
     parts = nb::none();
   }
+  if (op == Op::kRepeat) return slots_.answer_observe(first, parts);  // the next command gets the end of the episode
   if (!parts.is_none()) slots_.keep_command(first, parts);
   if (slots_.states().is_cut_off(first)) {
     // The answer to the command is the end of the episode, unless the command is a reset.

@@ -221,7 +221,7 @@ class Hub {
   void dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part, TimeOfCall& now);
   std::size_t end_of_run(const std::vector<std::uint32_t>& targets, std::size_t first, bool ascend,
                          const std::vector<std::uint32_t>& theirs) const;
-  nb::object known_rows(std::vector<std::uint32_t> targets);
+  nb::object known_rows(Op op, std::vector<std::uint32_t> targets);
   void send_run(Op op, std::uint32_t first, std::uint32_t count, nb::object parts);
   void swap_in_spare(std::uint32_t slot);
   void push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle parts, bool is_first);

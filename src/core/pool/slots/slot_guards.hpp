@@ -30,7 +30,7 @@ class SlotGuards {
   }
   bool must_reset(std::uint32_t slot) const { return required_.at(slot) != Required::kNone; }
   bool must_reset_before(Op op, std::uint32_t slot) const {
-    return op != Op::kReset && (op == Op::kObserve ? required_[slot] == Required::kForAll : must_reset(slot));
+    return op != Op::kReset && (op == Op::kStep ? must_reset(slot) : required_[slot] == Required::kForAll);
   }
   bool any_must_reset() const { return count_ != 0; }
 

@@ -99,7 +99,7 @@ std::optional<Refusal> SlotLedger::refusal(Op op, const std::vector<std::uint32_
 }
 
 bool SlotLedger::begin_episode(std::uint32_t slot, Op op, bool has_parts) {
-  if (op == Op::kObserve) return false;
+  if (op == Op::kObserve || op == Op::kRepeat) return false;
   slots_.go_on(slot);
   // A reset with a seed or options is for the env that backs the slot now, so no spare can replace it.
   const bool is_plain = op == Op::kStep ? autoreset_ == Autoreset::kNextStep : !has_parts;

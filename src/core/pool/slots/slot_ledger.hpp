@@ -184,8 +184,8 @@ class SlotLedger {
     set_fresh(slot);
     if (plan_.keeps_last) last_results_.truncate(last_results_.row_of(env_of(slot)));
   }
-  // Answers an observe with the env's last observation, for an env that was rebuilt and has not reset since. `parts`:
-  // the observation's data without a column.
+  // Answers with the last observation: a repeat, or an observe of an env that was rebuilt and has not reset since.
+  // `parts`: the observation's data without a column.
   void answer_observe(std::uint32_t slot, nb::handle parts);
   // Answers the slot's command with the end of its episode, which was cut off. `sequence`: the number of the command.
   // Returns whether the caller must send the slot's command; nullopt if the command is a reset, which ends the episode

@@ -148,6 +148,11 @@ class Part:
         targets = self._targets(env_ids)
         self._exchange.send(_core.Op.OBSERVE, targets, None, self._part, to_all=env_ids is None)
 
+    def _repeat_obs(self, env_ids: Iterable[int]) -> None:
+        """Does the same as `request_obs`, but if an env has just failed, the next step returns the row of the fault."""
+        op = _core.Op.REPEAT if self._engine.layout.keeps_last else _core.Op.OBSERVE
+        self._exchange.send(op, self._targets(env_ids), None, self._part, to_all=False)
+
     def recv(
         self,
         min_envs: int | None = None,
