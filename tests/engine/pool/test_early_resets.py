@@ -131,7 +131,7 @@ def test_a_death_in_an_early_reset_is_raised_by_the_next_call(
 def test_an_early_reset_has_a_deadline(options: Any, go_on: Callable[[Pool], Batch], tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     hang = once(tmp_path / "once", lambda _: gate.wait())
-    policy = FaultPolicy("restart", reset_timeout=0.2)
+    policy = FaultPolicy("restart", reset_timeout=1.0)
     with begun(hooked(2, length=1, autoreset=hang), faults=policy, **options) as pool:
         pool.step([1, 1])
         gate.await_arrival()  # the reset never passes the gate

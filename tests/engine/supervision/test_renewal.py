@@ -72,7 +72,7 @@ def test_an_env_that_raises_in_close_is_renewed() -> None:
 
 
 def test_a_close_that_hangs_is_no_fault_of_the_successor() -> None:
-    faults = FaultPolicy("restart", renew_every=1, backoff=0, call_timeout=0.2)
+    faults = FaultPolicy("restart", renew_every=1, backoff=0, call_timeout=1.0)
     with begun(hooked(2, length=2, close=lambda env: signal.pause()), faults=faults, autoreset="next_step") as pool:
         before = pids_of(pool)[1]
         for _ in range(3):

@@ -52,12 +52,12 @@ Steady = partial(DriftEnv, length=100)
         (raise_value_error, ValueError, "broken"),
         (raising(lambda: UnicodeDecodeError("utf-8", b"7", 0, 1, "seven")), UnicodeDecodeError, "seven"),
         (run_out_of_memory, MemoryError, "^$"),
-        (wait_for_ever, TimeoutError, "step_timeout=0.3"),
+        (wait_for_ever, TimeoutError, "step_timeout=1.0"),
     ],
 )
 def test_the_envs_own_exception_is_raised(manager_cls: Any, accident: Hook, raised: type[Exception], text: str) -> None:
     """DI-engine builds a new exception of the env's class, which fails if the constructor needs more than a text."""
-    manager = launched(one_of_three(step=accident), manager_cls, step_timeout=0.3 if accident is wait_for_ever else 60)
+    manager = launched(one_of_three(step=accident), manager_cls, step_timeout=1.0 if accident is wait_for_ever else 60)
     with pytest.raises(raised, match=text) as caught:
         step_until_it_fails(manager)
     assert isinstance(caught.value.__cause__, EnvError)
@@ -349,7 +349,7 @@ def test_an_episode_with_a_fault_does_not_count(tmp_path: Path) -> None:
 @pytest.mark.parametrize("accident", [raise_value_error, kill_myself, stop_myself])
 def test_a_background_reset_that_fails_is_repeated(accident: Hook) -> None:
     """The rebuilt env repeats the reset, which then succeeds."""
-    manager = launched(one_of_three(background=accident), reset_timeout=0.3, remuda=RESTART)
+    manager = launched(one_of_three(background=accident), reset_timeout=1.0, remuda=RESTART)
     pids = manager.pid
     while not manager.step(dict.fromkeys(manager.ready_obs, 0)).get(1, NOT_DONE).done:
         pass
