@@ -72,6 +72,11 @@ NEIGHBOURS_OF_OLD  := sample-factory==2.1.1
 PYTHON_FREE_THREADED ?= $(shell command -v python3.14t 2>/dev/null)
 FREE_THREADED := $(if $(PYTHON_FREE_THREADED),test-free-threaded,free-threaded-untested)
 
+# The environments of the peers. They are made before the tests, some while one core compiles, because make goes on with a
+# target that had to wait only after all others.
+PEERS := $(patsubst %,%/test.stamp,$(if $(filter %-test,$(DING_FACE)),$(DING)) $(if $(filter %-test,$(MLAGENTS_FACE)),$(MLAGENTS)) \
+    $(if $(filter %-test,$(OLD_GYMNASIUM_FACE)),$(OLD_GYMNASIUM)) $(if $(filter %-test,$(TASKS_EVAL)),$(TASKS)))
+
 # Sphinx builds the site, and needs the Python that docs/requirements.txt names.
 SITE := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) and print(1)'),build/docs.stamp,site-unbuilt)
 
@@ -180,7 +185,8 @@ demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain
 # for a core for minutes. Each prints its output when it is done. A watchdog ends a test that hangs (tests/conftest.py).
 # If a check fails, the others still run, and then `make` fails.
 CHECKS := $(DING_FACE) $(RAY) $(MLAGENTS_FACE) style build/types.stamp build/core-test.stamp $(SITE) $(FORMAL) $(OLD_GYMNASIUM_FACE) $(TASKS_EVAL) $(FREE_THREADED)
-test: $(VENV)/test.stamp  ## everything that must hold: style, types, the core's own tests, its models, the site, the tests
+test:  ## everything that must hold: style, types, the core's own tests, its models, the site, the tests
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going $(VENV)/test.stamp $(PEERS)
 	@$(MAKE) --no-print-directory --jobs --keep-going pytest beside-pytest
 
 beside-pytest:
