@@ -184,7 +184,7 @@ demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain
 # The tests run beside the other checks, of which two run at a time, the longest first: if all did, programs would wait
 # for a core for minutes. Each prints its output when it is done. A watchdog ends a test that hangs (tests/conftest.py).
 # If a check fails, the others still run, and then `make` fails.
-CHECKS := $(DING_FACE) $(RAY) $(MLAGENTS_FACE) style build/types.stamp build/core-test.stamp $(SITE) $(FORMAL) $(OLD_GYMNASIUM_FACE) $(TASKS_EVAL) $(FREE_THREADED)
+CHECKS := $(DING_FACE) $(RAY) $(MLAGENTS_FACE) $(FORMAL) style build/types.stamp build/core-test.stamp $(SITE) $(OLD_GYMNASIUM_FACE) $(TASKS_EVAL) $(FREE_THREADED)
 test:  ## everything that must hold: style, types, the core's own tests, its models, the site, the tests
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going $(VENV)/test.stamp $(PEERS)
 	@$(MAKE) --no-print-directory --jobs --keep-going pytest beside-pytest
