@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +116,22 @@ def test_a_resize_waits_until_the_cluster_has_room_or_changes_nothing(cluster: T
         resized()
         assert len(set(pool.call("pid"))) == 2
         assert pool.step([0, 0]).truncations.all()
+
+
+@pytest.mark.usefixtures("kept_actors")
+@pytest.mark.parametrize("phase", ["build", "close"])
+def test_an_interrupted_resize_changes_nothing_or_is_completed(phase: str, tmp_path: Path) -> None:
+    """Ctrl-C while new envs are built changes nothing. While old envs are closed, it is raised when all is done."""
+    owner, shards = os.getpid(), 1 if phase == "build" else 2
+    interrupt = once(tmp_path / "once", lambda *_: os.kill(owner, signal.SIGINT), skip=1 if phase == "build" else 0)
+    with Pool(hooked(4, **{phase: interrupt}), backend=ONE, **SEEDED) as pool:
+        pool.reset(seed=3)
+        with pytest.raises(KeyboardInterrupt):
+            pool.resize(2)
+        assert (pool.backend.shards, len(pool.workers)) == (shards, shards)
+        assert pool.step([1] * 4).truncations.tolist() == [phase == "close"] * 4
+        pool.resize(3 - shards)
+        assert pool.step([1] * 4).truncations.tolist() == [phase == "build"] * 4  # the others reset in this step
 
 
 @pytest.mark.usefixtures("kept_actors")

@@ -21,6 +21,7 @@ from remuda._engine.supervision.fault_log import log_alike
 from remuda._factories import check_env_fns
 from remuda._keywords import names_keywords
 from remuda._system.finalizers import prepare
+from remuda._system.own_thread import run_apart
 from remuda._worker.env_report import Reports
 from remuda.errors import Fault, StateError
 from remuda.stats import PoolStats
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from remuda._cluster.driver.backend import RayBackend
     from remuda._cluster.driver.remote_worker import RemoteWorker
+    from remuda._cluster.resizing import Resizing
     from remuda._cluster.rollouts import Rollouts
 
 _LOOK = 0.02  # seconds
@@ -210,9 +212,19 @@ class ClusterPool(Pool):
             return
         resizing = Resizing(backend, shards)
         try:
-            resizing.build(old.settings.start_timeout if timeout is None else timeout)
-        finally:
-            old.exchange.attend_until(time.monotonic() + _LOOK)  # handles deaths of shards during `build`
+            try:
+                resizing.build(old.settings.start_timeout if timeout is None else timeout)
+            finally:
+                old.exchange.attend_until(time.monotonic() + _LOOK)  # handles deaths of shards during `build`
+            # An interrupt between these steps would leave a pool that is neither the old one nor the new one.
+            run_apart(partial(self._change_places, resizing), lambda: None)
+        except BaseException:
+            run_apart(resizing.give_up, lambda: None)
+            raise
+
+    def _change_places(self, resizing: Resizing) -> None:
+        resizing.is_decided = True
+        old, backend = self._engine, self._backend
         inherited = backend.inheritance(Share(0, 0, old.layout.num_envs))
         for thread in (*old.running.threads, backend.receiver):  # otherwise they would handle the end of old shards
             thread.stop()

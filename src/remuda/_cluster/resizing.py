@@ -43,15 +43,17 @@ class Resizing:
 
     Attributes:
         new: The backend with the other number of shards.
+        is_decided: Whether the new envs are about to replace the old ones, so that `give_up` does nothing.
     """
 
     def __init__(self, old: RayBackend, shards: int) -> None:
         options = old.options.with_shards(shards)
         self._old, self.new = old, RayBackend(old.env_fns(), options, old.cluster)
         self._stay = old.links[:shards]
+        self.is_decided = False
 
     def build(self, timeout: float | None) -> None:
-        """Builds the new envs. If this method raises, the pool is unchanged, unless a shard has died."""
+        """Builds the new envs. After `give_up`, the pool is unchanged, unless a shard has died."""
         try:
             for link, before in zip(self.new.links, self._stay, strict=False):
                 link.start_beside(before, self._order)
@@ -60,16 +62,16 @@ class Resizing:
             new = self.new
             wait = StartWait(new.links, new.receiver, new.cluster.placement, new.options.width, timeout)
             wait.await_reports(self.new.links, _raise_loss)
-        except BaseException as error:
-            self._give_up()
-            if isinstance(error, StartTimeoutError):
-                raise StartTimeoutError(f"{error}. The pool is as before") from None
-            raise
+        except StartTimeoutError as error:
+            raise StartTimeoutError(f"{error}. The pool is as before") from None
 
     def _order(self, link: ShardLink) -> BuildOrder:
         return replace(self.new.order(link), inherited=self._old.inheritance(link.share))
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
+        """Drops the new envs, built or not."""
+        if self.is_decided:
+            return
         for link in self.new.links:
             link.kill()
             link.forget()
