@@ -91,6 +91,34 @@ def _check_against_steps(rollouts: list[Any], options: Any) -> None:
                 assert (rollout.rewards[t, i], rollout.terminations[t, i]) == row
 
 
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_an_interrupt_while_a_rollout_is_read_loses_nothing(in_flight: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    get, interrupts = ray.get, iter([False, True, True] * 4)
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        got = get(*arguments, **options)
+        if next(interrupts, False):
+            raise KeyboardInterrupt
+        return got
+
+    with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=1, backend="serial")) as pool:
+        pool.reset(seed=5)
+        with pool.rollouts(Greedy(), steps=STEPS, in_flight=in_flight) as rollouts:
+            monkeypatch.setattr(ray, "get", interrupted)
+            last, taken, count = None, 0, 0
+            while taken < 8:
+                try:
+                    rollout = next(rollouts)
+                except KeyboardInterrupt:
+                    count += 1
+                    continue
+                assert last is None or rollout.obs[0].tolist() == last
+                last, taken = rollout.obs[-1].tolist(), taken + 1
+        assert count == 8
+
+
 def test_a_shard_whose_death_a_call_has_detected_is_replaced() -> None:
     with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial"), faults="restart") as pool:
         pool.reset(seed=1)

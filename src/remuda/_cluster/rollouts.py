@@ -63,14 +63,12 @@ class Rollouts(ShardRollouts):
         self._lost.update({fault.env_id: fault for fault in faults})
 
     def _request_due(self) -> None:
-        waiting = []
-        for link in self._due:
+        for link in tuple(self._due):
             if (server := link.server) is None:
-                waiting.append(link)
                 continue
             order = RolloutOrder(self._number, self._steps, self._publisher.version, self._publisher.newest, self._seed)
             self._requests[server.actor.rollout.remote(order)] = link, server.generation
-        self._due = waiting
+            self._due.remove(link)
 
     def __next__(self) -> ShardRollout:
         while True:
@@ -112,12 +110,16 @@ class Rollouts(ShardRollouts):
                 self._error = self._error or faults.lost(link.share.first)
 
     def _take(self, ref: actors.Ref) -> ShardRollout | None:
-        link, generation = self._requests.pop(ref)
-        self._due.append(link)
+        link, generation = self._requests[ref]
+        lost: actors.Lost | None = None
         try:
-            answer: Answer = actors.get(ref)
+            answer: Answer = actors.get(ref)  # before the request is forgotten, so that an interrupt loses no rollout
         except actors.Lost as error:
-            self._backend.lose(link, generation, error)
+            lost = error
+        self._due.append(link)  # first: an interrupt between these lines must not leave the shard without a request
+        del self._requests[ref]
+        if lost is not None:
+            self._backend.lose(link, generation, lost)
             self._attend()
             return None
         rollout: ShardRollout | None = None
