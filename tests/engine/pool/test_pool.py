@@ -132,4 +132,5 @@ def test_cpu_time_excludes_sleep_and_the_callers_time(backend: Any) -> None:
             burn(2 * SECONDS)
         stats = pool.stats()
     assert stats.env_seconds >= 10 * SECONDS
-    assert 4 * SECONDS <= stats.cpu_seconds < 10 * SECONDS  # the time for which workers spin is an estimate
+    # Of the 5 * SECONDS of the first env, the estimate of spinning may take some away: it includes waits for a core.
+    assert SECONDS <= stats.cpu_seconds < 10 * SECONDS
