@@ -135,6 +135,18 @@ def test_an_interrupted_resize_changes_nothing_or_is_completed(phase: str, tmp_p
 
 
 @pytest.mark.usefixtures("kept_actors")
+def test_a_death_in_the_reset_after_a_resize_repeats_the_reset(tmp_path: Path) -> None:
+    dying = hooked(2, length=1, reset=once(tmp_path / "once", kill_myself, skip=1))
+    with Pool(dying, backend=remuda.Ray(shards=1, backend="process"), **SEEDED) as pool:
+        pool.reset(seed=3)
+        assert pool.step([1, 1]).terminations.all()
+        pool.resize(2)
+        batch = pool.step([1, 1])
+        assert (batch.obs.tolist(), batch.truncations.any()) == ([[0, 1, 0, -1], [1, 1, 0, -1]], False)
+        assert pool.stats().restarts == 1
+
+
+@pytest.mark.usefixtures("kept_actors")
 def test_a_resize_with_a_failing_factory_changes_nothing(tmp_path: Path) -> None:
     env_fns = hooked(2, [1], build=once(tmp_path / "built", raise_value_error, skip=1))
     with Pool(env_fns, backend=ONE, **SEEDED) as pool:

@@ -158,10 +158,10 @@ void SlotLedger::reopen(std::uint32_t first_env, std::uint32_t envs) {
 
 Outcome SlotLedger::outcome_of(std::uint32_t first, Fate fate) const {
   // A vector env's successor begins again with all of its slots. So if one episode was cut off, all were, even those
-  // that had just ended.
+  // that had just ended. An env without a result gets a step only if it succeeds one whose episode is over.
   bool is_over = plan_.keeps_last;
   for (std::uint32_t slot = first; is_over && slot < first + plan_.width; ++slot)
-    is_over = last_results_.is_over(env_of(slot));
+    is_over = !has_results(slot) || last_results_.is_over(env_of(slot));
   const Slots::Slot slot = slots_[first];
   const auto op = slot.state == SlotState::kOrphaned ? std::optional(slot.op) : std::nullopt;
   return remuda::outcome_of(fate, {op, has_results(first), is_over}, autoreset_);
