@@ -12,7 +12,7 @@ from accidents import kill_myself, once, raise_value_error
 from cluster.conftest import TwoNodes
 from cluster.test_rollouts import Greedy, by_env, rollouts_of_each_shard
 from cluster.test_unstarted import Blocker, in_a_thread
-from cluster_envs import Scripted, actions, fail, kill_shard, rows_by_env
+from cluster_envs import Endless, Scripted, actions, fail, kill_shard, rows_by_env
 from pool_envs import hooked
 
 import remuda
@@ -132,6 +132,24 @@ def test_an_interrupted_resize_changes_nothing_or_is_completed(phase: str, tmp_p
         assert pool.step([1] * 4).truncations.tolist() == [phase == "close"] * 4
         pool.resize(3 - shards)
         assert pool.step([1] * 4).truncations.tolist() == [phase == "build"] * 4  # the others reset in this step
+
+
+@pytest.mark.usefixtures("kept_actors")
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
+def test_a_resize_loses_no_end_of_an_episode_that_a_death_has_ended(autoreset: Any) -> None:
+    where = remuda.Ray(shards=1, backend="process")
+    with Pool([Endless] * 2, backend=where, num_workers=None, autoreset=autoreset, **SEEDED) as pool:
+        pool.reset(seed=5)
+        last = pool.step([1, 1]).obs[0].tolist()
+        os.kill(pool.workers[0].pid, signal.SIGKILL)
+        while not pool.stats().restarts:
+            pass
+        pool.call("pid", env_ids=[0])  # waits until the env is rebuilt
+        pool.step([1], env_ids=[1])  # the answer says that env 0 must be reset
+        pool.resize(2)
+        batch = pool.step([1], env_ids=[0])
+        assert batch.truncations.all()
+        assert (batch.obs if batch.final_obs is None else batch.final_obs)[0].tolist() == last
 
 
 @pytest.mark.usefixtures("kept_actors")

@@ -191,6 +191,9 @@ class ClusterPool(Pool):
 
         Parts of the pool become invalid, as after `split(1)`. Figures in `stats()` begin again.
 
+        After a timeout, shards run no commands while a factory hangs in them: with worker processes until
+        `start_timeout`, with `Ray(backend="serial")` or "thread" for as long as it hangs.
+
         Args:
             shards: The number of shards, from 1 to the number of factories.
             timeout: Seconds to wait for room and builds; None: `start_timeout`.

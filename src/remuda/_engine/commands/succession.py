@@ -24,8 +24,8 @@ def succeed(old: Engine, new: Engine) -> None:
         new.faults.guards.note_reset(slot)
         new.running.slots.set_fresh(slot)
     for first in begun[:: new.layout.width]:
-        if not new.layout.mode.in_same_step and old.running.slots.needs_reset(first):
-            continue  # the env has no episode to cut off
+        if not new.layout.mode.in_same_step and old.running.slots.is_over(first):
+            continue  # the pool has returned the end of the env's episode, so there is none to cut off
         _cut_off(old, new, first)
     old.enter(Phase.SUCCEEDED)
     _repeat_calls(old, new)
