@@ -111,17 +111,14 @@ class Rollouts(ShardRollouts):
 
     def _take(self, ref: actors.Ref) -> ShardRollout | None:
         link, generation = self._requests[ref]
-        lost: actors.Lost | None = None
         try:
             answer: Answer = actors.get(ref)  # before the request is forgotten, so that an interrupt loses no rollout
         except actors.Lost as error:
-            lost = error
-        self._due.append(link)  # first: an interrupt between these lines must not leave the shard without a request
-        del self._requests[ref]
-        if lost is not None:
-            self._backend.lose(link, generation, lost)
+            self._forget(ref)
+            self._backend.lose(link, generation, error)
             self._attend()
             return None
+        self._forget(ref)
         rollout: ShardRollout | None = None
         if answer.value is None:
             self._error = answer.error or _raised(answer)
@@ -130,6 +127,11 @@ class Rollouts(ShardRollouts):
             self._note(link, rollout, None if generation != link.generation else progress)
         answer.log_faults()
         return rollout
+
+    def _forget(self, ref: actors.Ref) -> None:
+        """Makes the next request due in place of one that was answered."""
+        self._due.append(self._requests[ref][0])  # first: an interrupt must not leave the shard without a request
+        del self._requests[ref]
 
     def _note(self, link: ShardLink, rollout: ShardRollout, progress: Counts | None) -> None:
         """`progress`: the counts of the envs; None if the actor has died since."""
