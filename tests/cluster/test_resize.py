@@ -197,6 +197,9 @@ def test_invalid_resizes_are_refused() -> None:
     packed = remuda.Ray(backend="serial", placement="pack")
     with Pool([Scripted] * 2, backend=packed) as pool, pytest.raises(ValueError, match="resized, got 'pack': the room"):
         pool.resize(2)
+    refused = pytest.raises(ValueError, match="expected shards to be from 1 to 1 with num_workers=2, got 2")
+    with Pool([Scripted] * 2, backend=ONE, num_workers=2) as pool, refused:
+        pool.resize(2)
     with Pool([Scripted] * 2, backend=ONE) as pool:
         for shards in (0, 3, True, 1.5):
             with pytest.raises(ValueError, match=r"expected shards to be an int from 1 to 2 \(the number of envs\)"):

@@ -24,6 +24,9 @@ def check_resize(engine: Engine, backend: RayBackend, shards: int, *, has_rollou
     if not is_int(shards) or not 1 <= shards <= most:
         what = "envs" if engine.layout.width == 1 else "vector envs"
         raise ValueError(f"expected shards to be an int from 1 to {most} (the number of {what}), got {shards!r}")
+    workers = backend.options.shard_options.get("num_workers")
+    if isinstance(workers, int) and most // shards < workers:
+        raise ValueError(f"expected shards to be from 1 to {most // workers} with num_workers={workers}, got {shards}")
     if where.placement not in ("auto", "spread"):
         raise ValueError(
             f"expected placement='auto' or 'spread' where a pool is resized, got {where.placement!r}: the room that "

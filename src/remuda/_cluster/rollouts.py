@@ -16,6 +16,7 @@ from remuda._engine.options.checks import int_from
 from remuda._engine.rollouts.shard_rollout import ShardRollout, ShardRollouts
 from remuda._engine.startup.start import Counts
 from remuda._system.finalizers import hand_over
+from remuda._system.own_thread import run_apart
 from remuda._training.acting import check_policy
 from remuda._training.arguments import check_seed
 from remuda.errors import Fault, PickledException, RemoteTraceback, StateError
@@ -78,7 +79,7 @@ class Rollouts(ShardRollouts):
                 error, self._error = self._error, None
                 self.close()
                 raise error
-            self._request_due()
+            run_apart(self._request_due, lambda: None)  # an interrupt must not forget a request that was sent
             if not self._requests and not self._due:
                 raise StopIteration
             if (first := self._first_done()) is not None and (rollout := self._take(first)) is not None:
