@@ -102,7 +102,7 @@ def test_a_batched_space_is_the_same_object_each_time_and_keeps_its_seed(seeding
 
 # -- CPU time and wall time in stats() -------------------------------------------------------------------
 
-SECONDS = 0.02  # CPU time or sleep of each step
+SECONDS = 0.1  # CPU time or sleep of each step
 
 
 class SlowEnv(CountingEnv):
@@ -132,5 +132,4 @@ def test_cpu_time_excludes_sleep_and_the_callers_time(backend: Any) -> None:
             burn(2 * SECONDS)
         stats = pool.stats()
     assert stats.env_seconds >= 10 * SECONDS
-    # Of the 5 * SECONDS of the first env, the estimate of spinning may take some away: it includes waits for a core.
-    assert SECONDS <= stats.cpu_seconds < 10 * SECONDS
+    assert 4 * SECONDS <= stats.cpu_seconds < 10 * SECONDS  # the time for which workers spin is an estimate
