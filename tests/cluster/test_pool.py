@@ -112,6 +112,7 @@ def test_max_concurrency_holds_for_the_workers_of_all_shards(tmp_path: Path) -> 
         ({}, {"worker_output": "here"}, "a directory would be one of each machine"),
         ({}, {"max_worker_memory": 1 << 30}, "those of a shard host several"),
         ({"shards": 5}, {}, "expected shards to be from 1 to 4 "),
+        ({"shards": 3}, {"num_workers": 2}, "expected shards to be from 1 to 2 with num_workers=2, got 3"),
         ({"shards": 0}, {}, "expected shards to be an int from 1 up, got 0"),
         ({"cpus_per_shard": 0}, {}, "expected cpus_per_shard to be a number from 0.0001 up, got 0"),
         ({"gpus_per_shard": 1.5}, {}, "expected gpus_per_shard to be a fraction .* or a whole number .*, got 1.5"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +134,31 @@ def test_an_interrupted_resize_changes_nothing_or_is_completed(phase: str, tmp_p
         assert pool.step([1] * 4).truncations.tolist() == [phase == "close"] * 4
         pool.resize(3 - shards)
         assert pool.step([1] * 4).truncations.tolist() == [phase == "build"] * 4  # the others reset in this step
+
+
+@pytest.mark.usefixtures("kept_actors")
+def test_log_handlers_run_in_the_thread_that_resizes() -> None:
+    """They may take a lock that the program holds around `resize`."""
+    lock, threads = threading.RLock(), list[int]()
+
+    class Locking(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            with lock:
+                threads.append(threading.get_ident())
+
+    handler, logger = Locking(), logging.getLogger("remuda")
+    logger.addHandler(handler)
+    try:
+        with Pool(hooked(4, close=raise_value_error), backend=ONE, **SEEDED) as pool:
+            pool.reset(seed=3)
+            pool.set_attr("hint", 5, lasting=True)
+            with lock:
+                pool.resize(2)
+            assert pool.get_attr("hint") == [5] * 4
+            assert threads and set(threads) == {threading.get_ident()}
+            pool.close(terminate=True)
+    finally:
+        logger.removeHandler(handler)
 
 
 @pytest.mark.usefixtures("kept_actors")

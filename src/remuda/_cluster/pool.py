@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from remuda._cluster.driver.remote_worker import RemoteWorker
     from remuda._cluster.resizing import Resizing
     from remuda._cluster.rollouts import Rollouts
+    from remuda._engine.commands.answers import Answers
 
 _LOOK = 0.02  # seconds
 
@@ -220,12 +221,16 @@ class ClusterPool(Pool):
             finally:
                 old.exchange.attend_until(time.monotonic() + _LOOK)  # handles deaths of shards during `build`
             # An interrupt between these steps would leave a pool that is neither the old one nor the new one.
-            run_apart(partial(self._change_places, resizing), lambda: None)
+            calls = run_apart(partial(self._change_places, resizing), lambda: None)
         except BaseException:
             run_apart(resizing.give_up, lambda: None)
             raise
+        resizing.log_failures()
+        for call in calls:
+            call.result()
 
-    def _change_places(self, resizing: Resizing) -> None:
+    def _change_places(self, resizing: Resizing) -> list[Answers]:
+        """Replaces the old envs and engine by the new ones. Returns the lasting calls that the new envs repeat."""
         resizing.is_decided = True
         old, backend = self._engine, self._backend
         inherited = backend.inheritance(Share(0, 0, old.layout.num_envs))
@@ -234,8 +239,9 @@ class ClusterPool(Pool):
         reports = resizing.take_places()
         self._finalizer.detach()
         self._begin_on(resizing.new, reports, inherited)
-        succeed(old, self._engine)
+        calls = succeed(old, self._engine)
         old.release()
+        return calls
 
     # -- life ----------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -24,9 +25,6 @@ def check_resize(engine: Engine, backend: RayBackend, shards: int, *, has_rollou
     if not is_int(shards) or not 1 <= shards <= most:
         what = "envs" if engine.layout.width == 1 else "vector envs"
         raise ValueError(f"expected shards to be an int from 1 to {most} (the number of {what}), got {shards!r}")
-    workers = backend.options.shard_options.get("num_workers")
-    if isinstance(workers, int) and most // shards < workers:
-        raise ValueError(f"expected shards to be from 1 to {most // workers} with num_workers={workers}, got {shards}")
     if where.placement not in ("auto", "spread"):
         raise ValueError(
             f"expected placement='auto' or 'spread' where a pool is resized, got {where.placement!r}: the room that "
@@ -54,6 +52,7 @@ class Resizing:
         self._old, self.new = old, RayBackend(old.env_fns(), options, old.cluster)
         self._stay = old.links[:shards]
         self.is_decided = False
+        self._closed: list[Answer] = []  # the answers of shards that have closed old envs
 
     def build(self, timeout: float | None) -> None:
         """Builds the new envs. After `give_up`, the pool is unchanged, unless a shard has died."""
@@ -93,24 +92,24 @@ class Resizing:
         closing += [link.take_over() for link in self.new.links[: len(self._stay)]]
         reports = self.new.make_workers()
         for ref in actors.wait(closing, len(closing), _CLOSING + 2.0) if closing else ():
-            _log_failure(ref)
+            with suppress(actors.Lost):  # the next command to this dead shard reports its death
+                self._closed.append(actors.get(ref))
         for link in ended:
             link.kill()
             link.forget()
         self._old.release()
         return reports
 
+    def log_failures(self) -> None:
+        """Logs exceptions of closing the old envs. They are not raised, because the pool continues with the new ones.
+
+        Log handlers are code of the program, so this runs in the thread that has called `resize`.
+        """
+        for answer in self._closed:
+            if isinstance(answer.error, RemudaError):
+                logger.warning("%s", answer.error)
+            answer.log_faults()
+
 
 def _raise_loss(link: ShardLink) -> None:
     raise link.failure()
-
-
-def _log_failure(ref: actors.Ref) -> None:
-    """Logs exceptions of closing the old envs. They are not raised, because the pool continues with the new ones."""
-    try:
-        answer: Answer = actors.get(ref)
-    except actors.Lost:
-        return  # the next command to this dead shard reports its death
-    if isinstance(answer.error, RemudaError):
-        logger.warning("%s", answer.error)
-    answer.log_faults()

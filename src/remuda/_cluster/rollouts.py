@@ -79,7 +79,8 @@ class Rollouts(ShardRollouts):
                 error, self._error = self._error, None
                 self.close()
                 raise error
-            run_apart(self._request_due, lambda: None)  # an interrupt must not forget a request that was sent
+            if self._due:
+                run_apart(self._request_due, lambda: None)  # an interrupt must not forget a request that was sent
             if not self._requests and not self._due:
                 raise StopIteration
             if (first := self._first_done()) is not None and (rollout := self._take(first)) is not None:

@@ -65,12 +65,23 @@ class ClusterOptions:
             raise ValueError(
                 f"expected shards to be from 1 to {len(env_fns)} (the number of {what}), got {where.shards}"
             )
+        self._check_workers()
 
     def with_shards(self, shards: int) -> ClusterOptions:
-        """Returns a copy of these options, for another number of shards."""
+        """Returns a copy of these options, for another number of shards. Raises ValueError as the constructor does."""
         made = copy(self)
         made.where = replace(self.where, shards=shards)
+        made._check_workers()
         return made
+
+    def _check_workers(self) -> None:
+        """Raises ValueError if a shard has fewer envs than `num_workers`, which is that of each shard."""
+        workers, shards = self.shard_options.get("num_workers"), self.where.shards
+        most = self.given.num_envs // self.width
+        if isinstance(workers, int) and 1 <= workers <= most and most // shards < workers:
+            raise ValueError(
+                f"expected shards to be from 1 to {most // workers} with num_workers={workers}, got {shards}"
+            )
 
     def for_shard(self, share: Share) -> dict[str, Any]:
         """Returns the options of a shard. By default it has one worker per whole CPU."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from remuda import _core
+from remuda._engine.commands.answers import Answers
 from remuda._engine.engine import Engine
 from remuda._engine.running import Phase, Running
 
 
-def succeed(old: Engine, new: Engine) -> None:
+def succeed(old: Engine, new: Engine) -> list[Answers]:
     """Makes the engine `new` take the place of the engine `old` for the same envs, of which none is in flight.
 
     Envs continue their seeds, and get the options and lasting calls of their predecessors. An episode that was under
     way is cut off: the next result of its env is truncated, with `info["resized"]`.
+
+    Returns: The lasting calls that the new envs repeat. Waiting for one may run log handlers of the program.
     """
     new.seeds.continue_from(old.seeds)
     new.action_spaces.continue_from(old.action_spaces)
@@ -28,7 +31,7 @@ def succeed(old: Engine, new: Engine) -> None:
             continue  # the pool has returned the end of the env's episode, so there is none to cut off
         _cut_off(old, new, first)
     old.enter(Phase.SUCCEEDED)
-    _repeat_calls(old, new)
+    return _repeat_calls(old, new)
 
 
 def _copy_last_results(old: Running, new: Running) -> None:
@@ -50,11 +53,9 @@ def _cut_off(old: Engine, new: Engine, first: int) -> None:
     new.running.slots.cut_off(first, old.pool_rows(first, infos, new.layout.mode.in_same_step))
 
 
-def _repeat_calls(old: Engine, new: Engine) -> None:
-    """Makes the new envs repeat the lasting calls of the old ones, and waits for that."""
+def _repeat_calls(old: Engine, new: Engine) -> list[Answers]:
+    """Makes the new envs repeat the lasting calls of the old ones."""
     remembered = old.exchange.supervisor.workers.remembered
     new.exchange.supervisor.workers.remembered.take_over(remembered.all())
     messages = {worker.index: remembered.for_successor(worker.env_ids, 1) for worker in new.backend.workers}
-    calls = [new.exchange.tell(worker, parts) for worker, parts in messages.items() if parts is not None]
-    for call in calls:
-        call.result()
+    return [new.exchange.tell(worker, parts) for worker, parts in messages.items() if parts is not None]
